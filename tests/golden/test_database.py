@@ -12,7 +12,7 @@ from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,
     ClusterRow,
-    NetworkContainerRow,
+    NcRow,
     PodUsageRow,
     SubnetRow,
     TokenRow,
@@ -30,7 +30,7 @@ from tests.golden.samples import sample
 JSON_COLUMNS = {
     "cluster.row": ClusterRow,
     "subnet.row": SubnetRow,
-    "network_container.row": NetworkContainerRow,
+    "network_container.row": NcRow,
     "token.row": TokenRow,
     "event.events": tuple[AllocationEvent, ...],
     "change.changed_keys": ChangedKeys,

@@ -13,7 +13,7 @@ import pytest
 
 from parts.postgres import Postgres
 from podpool.ledger.domain.block import PRIMARY, Block
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, encode_row
+from podpool.ledger.domain.rows import NcRow, SubnetRow, encode_row
 from podpool.ledger.errors import Conflict, Invalid
 from podpool.ledger.messages import NetworkContainerState, OpenTermRequest, ReconcileRequest, SubnetSpec
 from podpool.ledger.storage.backup import BackupRow, read_header, read_rows, verify_backup
@@ -197,7 +197,7 @@ def recount(row: dict[str, object], **counts: object) -> dict[str, object]:
 
 
 def moved(row: dict[str, object], **fields: object) -> dict[str, object]:
-    container = msgspec.json.decode(str(row["row"]), type=NetworkContainerRow)
+    container = msgspec.json.decode(str(row["row"]), type=NcRow)
     return {**row, "row": encode_row(msgspec.structs.replace(container, **fields))}
 
 

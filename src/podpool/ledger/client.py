@@ -174,8 +174,7 @@ class LedgerClient:
 
     async def revoke_token(self, name: str) -> am.TokenInfo:
         """Revoke a token, by its name or ID."""
-        request = Request(method="DELETE", path=f"/v1/tokens/{name}")
-        return await self._call(request, am.TokenInfo, idempotent=False)
+        return await self._call(Request(method="DELETE", path=f"/v1/tokens/{name}"), am.TokenInfo, idempotent=False)
 
     async def tokens(self) -> am.TokenList:
         """Return all tokens."""
@@ -214,10 +213,10 @@ class LedgerClient:
                 failures += 1
                 rejected = isinstance(error, TooManyRequests)  # not processed, so it may always be repeated
                 if failures >= timeouts.attempts or not (idempotent or rejected):
-                    raise _deadline_error(timeouts) if isinstance(error, TimeoutError) else error from None
-            await asyncio.sleep(
-                backoff_delay(failures, rng=self._rng, base=timeouts.min_delay, maximum=timeouts.max_delay)
-            )
+                    late = Unreachable("the ledger", f"no response within {timeouts.deadline:g} s")
+                    raise late if isinstance(error, TimeoutError) else error from None
+            delay = backoff_delay(failures, rng=self._rng, base=timeouts.min_delay, maximum=timeouts.max_delay)
+            await asyncio.sleep(delay)
 
     async def _attempt(self, request: Request, response: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
@@ -245,10 +244,6 @@ def _post_request(path: str, message: msgspec.Struct | None) -> Request:
         return Request(method="POST", path=path)
     headers = {"content-type": "application/json"}
     return Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(message))
-
-
-def _deadline_error(timeouts: Timeouts) -> Unreachable:
-    return Unreachable("the ledger", f"no response within {timeouts.deadline:g} s")
 
 
 def _error(request: Request, status: int, body: bytes) -> LedgerError:

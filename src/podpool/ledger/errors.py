@@ -15,6 +15,9 @@ class LedgerError(PodpoolError):
     code: ClassVar[str] = "internal"
     status: ClassVar[int] = 500
 
+    def __init_subclass__(cls, *, code: str, status: int) -> None:
+        cls.code, cls.status = code, status
+
     def __init__(self, message: str, *, field: str | None = None) -> None:
         super().__init__(message)
         self.message = message
@@ -26,123 +29,72 @@ class LedgerError(PodpoolError):
         return ErrorResponse(error=self.code, message=self.message, field=self.field)
 
 
-class Invalid(LedgerError):
+class Invalid(LedgerError, code="invalid", status=400):
     """A field has an invalid value."""
 
-    code = "invalid"
-    status = 400
 
-
-class NotFound(LedgerError):
+class NotFound(LedgerError, code="not-found", status=404):
     """No such subnet, NC, cluster or path."""
 
-    code = "not-found"
-    status = 404
 
-
-class Unauthorized(LedgerError):
+class Unauthorized(LedgerError, code="unauthorized", status=401):
     """No token, or an unknown or revoked one."""
 
-    code = "unauthorized"
-    status = 401
 
-
-class Forbidden(LedgerError):
+class Forbidden(LedgerError, code="forbidden", status=403):
     """The token does not permit this call."""
 
-    code = "forbidden"
-    status = 403
 
-
-class RequestTooLarge(LedgerError):
+class RequestTooLarge(LedgerError, code="request-too-large", status=413):
     """The body exceeds the limit of the route."""
 
-    code = "request-too-large"
-    status = 413
 
-
-class TooManyRequests(LedgerError):
+class TooManyRequests(LedgerError, code="too-many-requests", status=429):
     """The caller's rate or concurrency limit is exceeded. Retry later."""
 
-    code = "too-many-requests"
-    status = 429
 
-
-class MethodNotAllowed(LedgerError):
+class MethodNotAllowed(LedgerError, code="method-not-allowed", status=405):
     """The path does not support this method."""
 
-    code = "method-not-allowed"
-    status = 405
 
-
-class Conflict(LedgerError):
+class Conflict(LedgerError, code="conflict", status=409):
     """It contradicts the current state: a subnet overlaps another, an NC belongs to another node."""
 
-    code = "conflict"
-    status = 409
 
-
-class StaleTerm(LedgerError):
+class StaleTerm(LedgerError, code="stale-term", status=409):
     """The caller's term has ended: there is a newer leader, or the ledger was restored. Open a new term."""
 
-    code = "stale-term"
-    status = 409
 
-
-class InventoryRequired(LedgerError):
+class InventoryRequired(LedgerError, code="inventory-required", status=409):
     """The cluster has not sent its inventory since the ledger was restored. Open a term, and send it."""
 
-    code = "inventory-required"
-    status = 409
 
-
-class Superseded(LedgerError):
+class Superseded(LedgerError, code="superseded", status=409):
     """A later request was processed before this one, which was dropped."""
 
-    code = "superseded"
-    status = 409
 
-
-class SubnetFull(LedgerError):
+class SubnetFull(LedgerError, code="subnet-full", status=409):
     """No address is left, not even for a primary."""
 
-    code = "subnet-full"
-    status = 409
 
-
-class SubnetDraining(LedgerError):
+class SubnetDraining(LedgerError, code="subnet-draining", status=409):
     """The subnet is draining: nothing is granted in it."""
 
-    code = "subnet-draining"
-    status = 409
 
-
-class BreakerOpen(LedgerError):
+class BreakerOpen(LedgerError, code="breaker-open", status=409):
     """Too many nodes of a cluster are gone at once: none is released before an operator confirms."""
 
-    code = "breaker-open"
-    status = 409
 
-
-class SubnetFrozen(LedgerError):
+class SubnetFrozen(LedgerError, code="subnet-frozen", status=409):
     """The ledger recovers: nothing is granted in this subnet yet."""
 
-    code = "subnet-frozen"
-    status = 409
 
-
-class OwnershipDisputed(LedgerError):
+class OwnershipDisputed(LedgerError, code="ownership-disputed", status=409):
     """The NC has an ownership conflict; its state is not returned before an operator resolves it."""
 
-    code = "ownership-disputed"
-    status = 409
 
-
-class Unavailable(LedgerError):
+class Unavailable(LedgerError, code="unavailable", status=503):
     """The database is unreachable, or was lost within a commit. Retry: a request is processed once."""
-
-    code = "unavailable"
-    status = 503
 
 
 def error_classes() -> tuple[type[LedgerError], ...]:

@@ -293,18 +293,8 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the spec with the subnet's part of the settings."""
-        return msgspec.structs.replace(
-            self,
-            reserved_for_primaries=settings.reserved_for_primaries,
-            cooldown=settings.cooldown,
-            cooldown_exhausted=settings.cooldown_exhausted,
-            batch=settings.batch,
-            buffer=settings.buffer,
-            upper_threshold=settings.upper_threshold,
-            lower_threshold=settings.lower_threshold,
-            step_up_margin=settings.step_up_margin,
-            step_up_hold=settings.step_up_hold,
-        )
+        shared = set(self.__struct_fields__) & set(settings.__struct_fields__)
+        return msgspec.structs.replace(self, **{name: getattr(settings, name) for name in shared})
 
 
 class SubnetGrowth(LedgerMessage, frozen=True, kw_only=True):

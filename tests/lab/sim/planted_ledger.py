@@ -26,7 +26,7 @@ from podpool.ledger.domain.allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.block import PRIMARY, Block
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow
+from podpool.ledger.domain.rows import ClusterRow, NcRow
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.messages import (
     Inventory,
@@ -153,8 +153,8 @@ def grant_ids_are_counters(patch: pytest.MonkeyPatch) -> None:
     free = Block.free
 
     def allocate_counted(
-        allocations: Allocations, nc: NetworkContainerRow, grants: Sequence[bytes]
-    ) -> tuple[NetworkContainerRow, list[AllocatedAddress]]:
+        allocations: Allocations, nc: NcRow, grants: Sequence[bytes]
+    ) -> tuple[NcRow, list[AllocatedAddress]]:
         allocated: list[AllocatedAddress] = []
         while len(allocated) < len(grants):
             number, slots = allocations._find_free(len(grants) - len(allocated))
@@ -183,8 +183,8 @@ def released_by_address(patch: pytest.MonkeyPatch) -> None:
     allocate, release = Allocations.allocate, Allocator._release
 
     def allocate_and_record(
-        allocations: Allocations, nc: NetworkContainerRow, grants: Sequence[bytes]
-    ) -> tuple[NetworkContainerRow, list[AllocatedAddress]]:
+        allocations: Allocations, nc: NcRow, grants: Sequence[bytes]
+    ) -> tuple[NcRow, list[AllocatedAddress]]:
         row, allocated = allocate(allocations, nc, grants)
         addresses.update({held.id: held.address for held in allocated})
         return row, allocated

@@ -43,17 +43,15 @@ class AdminService:
 
     async def create_subnet(self, spec: m.SubnetSpec) -> m.SubnetState:
         """Create a subnet."""
-        return await self._change_subnet(lambda repo, wall: subnets.create_subnet(repo, spec, wall=wall))
+        return await self._change(lambda repo, wall: subnets.create_subnet(repo, spec, wall=wall))
 
     async def grow(self, name: m.SubnetName, growth: m.SubnetGrowth) -> m.SubnetState:
         """Add addresses to a subnet."""
-        return await self._change_subnet(lambda repo, wall: subnets.grow_subnet(repo, name, growth, wall=wall))
+        return await self._change(lambda repo, wall: subnets.grow_subnet(repo, name, growth, wall=wall))
 
     async def drain(self, name: m.SubnetName, *, draining: bool) -> m.SubnetState:
         """Stop granting in a subnet, or start again."""
-        return await self._change_subnet(
-            lambda repo, wall: subnets.drain_subnet(repo, name, draining=draining, wall=wall)
-        )
+        return await self._change(lambda repo, wall: subnets.drain_subnet(repo, name, draining=draining, wall=wall))
 
     async def delete(self, name: m.SubnetName) -> am.DeletedSubnet:
         """Delete an empty subnet."""
@@ -148,13 +146,7 @@ class AdminService:
             pass
         begin, end = (0.0, self._clock.wall()) if at is None else (parse_time(at, field="at"),) * 2
         query = HistoryQuery(
-            by=by,
-            value=value,
-            namespace=namespace,
-            cluster=cluster,
-            begin=begin,
-            end=end,
-            limit=_parse_limit(limit),
+            by=by, value=value, namespace=namespace, cluster=cluster, begin=begin, end=end, limit=_parse_limit(limit)
         )
         return await self._store.read(lambda repo: history(repo, query, retention=self._retention))
 
@@ -166,7 +158,7 @@ class AdminService:
             lambda repo, wall: [(subnet_state(repo, row, wall=wall), row) for row in repo.subnets()]
         )
 
-    async def _change_subnet(self, transaction: Callable[[Repository, float], SubnetRow]) -> m.SubnetState:
+    async def _change(self, transaction: Callable[[Repository, float], SubnetRow]) -> m.SubnetState:
         return await self._write(lambda repo, wall: subnet_state(repo, transaction(repo, wall), wall=wall))
 
     async def _write(self, transaction: Callable[[Repository, float], T]) -> T:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from podpool.ledger.domain.block import PRIMARY, UNUSED, Block
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, stamp
+from podpool.ledger.domain.rows import NcRow, SubnetRow, stamp
 from podpool.ledger.domain.scaling_policy import reservations
 from podpool.runtime.entropy import uuid_text
 
@@ -51,9 +51,8 @@ class Allocations:
         self.now, clock_offset = subnet.time_at(wall)
         reusable_stamp = max(subnet.reusable_stamp, stamp(self.now - subnet.cooldown))
         cooling = tuple(each for each in subnet.cooling if each[0] > reusable_stamp)
-        self.subnet = replace(
-            subnet, latest_time=self.now, clock_offset=clock_offset, reusable_stamp=reusable_stamp, cooling=cooling
-        )
+        times = {"latest_time": self.now, "clock_offset": clock_offset}
+        self.subnet = replace(subnet, **times, reusable_stamp=reusable_stamp, cooling=cooling)
         self._blocks: dict[int, Block] = {}
         self._dirty: dict[int, None] = {}
         self._current_block: int | None = None
@@ -69,7 +68,7 @@ class Allocations:
         """How many can be granted now as secondaries: some are reserved for primaries; none while draining."""
         return 0 if self.subnet.draining else max(0, self.free - self.subnet.spec.reserved_for_primaries)
 
-    def held(self, nc: NetworkContainerRow) -> list[AllocatedAddress]:
+    def held(self, nc: NcRow) -> list[AllocatedAddress]:
         """Return the addresses of an NC, in order."""
         return [
             self.allocated(self.layout.address(number, slot), grant)
@@ -86,9 +85,7 @@ class Allocations:
         number, slot = self.layout.locate(address)
         return self._block(number).owner(slot)
 
-    def allocate(
-        self, nc: NetworkContainerRow, grants: Sequence[bytes]
-    ) -> tuple[NetworkContainerRow, list[AllocatedAddress]]:
+    def allocate(self, nc: NcRow, grants: Sequence[bytes]) -> tuple[NcRow, list[AllocatedAddress]]:
         """Allocate an address for each grant; so many must be free."""
         allocated: list[AllocatedAddress] = []
         while len(allocated) < len(grants):
@@ -100,7 +97,7 @@ class Allocations:
             nc = self._count_granted(nc, number, len(slots))
         return nc, allocated
 
-    def assign(self, nc: NetworkContainerRow, address: int, grant: bytes) -> NetworkContainerRow:
+    def assign(self, nc: NcRow, address: int, grant: bytes) -> NcRow:
         """Assign a specific address that no other NC holds: free, cooling down, or its own already."""
         number, slot = self.layout.locate(address)
         block = self._block(number)
@@ -111,7 +108,7 @@ class Allocations:
         self._dirty[number] = None
         return nc if own else self._count_granted(nc, number, 1)
 
-    def release(self, nc: NetworkContainerRow, held: AllocatedAddress, *, cooled_seconds: float) -> NetworkContainerRow:
+    def release(self, nc: NcRow, held: AllocatedAddress, *, cooled_seconds: float) -> NcRow:
         """Release an address of an NC; it cools down for the remaining cooldown."""
         number, slot = self.layout.locate(held.address)
         block = self._block(number)
@@ -121,7 +118,7 @@ class Allocations:
             return nc
         return replace(nc, blocks=tuple(each for each in nc.blocks if each != number))
 
-    def close(self, nc: NetworkContainerRow) -> list[AllocatedAddress]:
+    def close(self, nc: NcRow) -> list[AllocatedAddress]:
         """Release all addresses of an NC, close it and write it; returns the addresses."""
         held, after = self.held(nc), nc
         for each in held:
@@ -147,7 +144,7 @@ class Allocations:
             self._blocks[number] = block
             self._dirty[number] = None
 
-    def save(self, before: NetworkContainerRow | None, after: NetworkContainerRow) -> None:
+    def save(self, before: NcRow | None, after: NcRow) -> None:
         """Write an NC, and update the subnet's totals."""
         if before == after:
             return
@@ -179,7 +176,7 @@ class Allocations:
         self._dirty[number] = None
         self._count_cooling(since, +1)
 
-    def _count_granted(self, nc: NetworkContainerRow, number: int, count: int) -> NetworkContainerRow:
+    def _count_granted(self, nc: NcRow, number: int, count: int) -> NcRow:
         """Count granted addresses of a block, and add the block to the NC."""
         self._dirty[number] = None
         subnet = self.subnet

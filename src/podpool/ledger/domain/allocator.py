@@ -15,7 +15,7 @@ from podpool.ledger.domain.block import PRIMARY
 from podpool.ledger.domain.circuit_breaker import breaker_error
 from podpool.ledger.domain.convert import nc_state
 from podpool.ledger.domain.fair_queue import SKIPPED, fair_shares
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow
 from podpool.ledger.domain.scaling_policy import scaler_of
 from podpool.ledger.domain.settle import waiter_of, waiting_ncs, with_load
 from podpool.ledger.domain.subnet_transaction import SubnetTransaction
@@ -40,8 +40,8 @@ class AllocatorItem:
 
     def __init__(self, item: ReconcileItem) -> None:
         self.item = item
-        self.before: NetworkContainerRow | None = None
-        self.nc: NetworkContainerRow | None = None
+        self.before: NcRow | None = None
+        self.nc: NcRow | None = None
         self.held: list[AllocatedAddress] = []
         self.granted: list[AllocatedAddress] = []
         self.released: list[AllocatedAddress] = []
@@ -107,13 +107,9 @@ class Allocator:
             prepared.held = self.allocations.held(prepared.nc)
         return prepared
 
-    def _find(self, item: ReconcileItem) -> NetworkContainerRow | None:
-        same_node = self.repo.nc_of_node(
-            cluster=self._cluster.id,
-            node=item.node,
-            node_uid=item.node_uid,
-            subnet=self.allocations.subnet.number,
-        )
+    def _find(self, item: ReconcileItem) -> NcRow | None:
+        cluster, subnet = self._cluster.id, self.allocations.subnet.number
+        same_node = self.repo.nc_of_node(cluster=cluster, node=item.node, node_uid=item.node_uid, subnet=subnet)
         if item.nc_id is None:
             if item.node_gone:
                 raise Invalid("an item with node_gone needs an nc_id", field="nc_id")
@@ -121,17 +117,15 @@ class Allocator:
         else:
             nc = self._find_by_id(item)
             if same_node is not None and same_node.number != nc.number and not nc.closed:
-                raise Conflict(
-                    f"node {item.node} with UID {item.node_uid} has network container {same_node.id} already",
-                    field="node_uid",
-                )
+                conflict = f"node {item.node} with UID {item.node_uid} has network container {same_node.id} already"
+                raise Conflict(conflict, field="node_uid")
         if nc is not None:
             self._reject_uncertain(nc)
             if item.node_gone and not nc.closed and self._breaker_error is not None:
                 raise self._breaker_error
         return nc
 
-    def _find_by_id(self, item: ReconcileItem) -> NetworkContainerRow:
+    def _find_by_id(self, item: ReconcileItem) -> NcRow:
         nc = self.repo.nc(item.nc_id or "")
         if nc is None or nc.cluster != self._cluster.id:
             raise NotFound(f"there is no network container {item.nc_id} of this cluster", field="nc_id")
@@ -141,11 +135,10 @@ class Allocator:
             raise Conflict(f"network container {nc.id} belongs to node {nc.node}, not {item.node}", field="node")
         return nc
 
-    def _reject_uncertain(self, nc: NetworkContainerRow) -> None:
+    def _reject_uncertain(self, nc: NcRow) -> None:
         if nc.number in self._subnet.disputed:
-            raise OwnershipDisputed(
-                f"network container {nc.id} has an ownership conflict: an operator must resolve it", field="nc_id"
-            )
+            conflict = f"network container {nc.id} has an ownership conflict: an operator must resolve it"
+            raise OwnershipDisputed(conflict, field="nc_id")
         if self._subnet.recovering and nc.epoch < self.repo.epoch:
             # another cluster, whose inventory is still missing, may hold its addresses by now
             raise SubnetFrozen(f"network container {nc.id} was not listed: wait until all inventories are in")
@@ -185,11 +178,11 @@ class Allocator:
             return SubnetFull(f"subnet {subnet.name} has no free address, not even for a primary", field="subnet")
         return None
 
-    def _opened(self, item: ReconcileItem) -> NetworkContainerRow:
+    def _opened(self, item: ReconcileItem) -> NcRow:
         subnet = self.allocations.subnet
         self.repo.add_member((self._cluster.id, subnet.spec.network, subnet.spec.name))
         return self.repo.add_nc(
-            NetworkContainerRow(
+            NcRow(
                 number=0,
                 id=new_uuid(self._rng),
                 cluster=self._cluster.id,
@@ -199,7 +192,7 @@ class Allocator:
             )
         )
 
-    def _updated(self, nc: NetworkContainerRow, item: ReconcileItem) -> NetworkContainerRow:
+    def _updated(self, nc: NcRow, item: ReconcileItem) -> NcRow:
         """Return an NC with the fields of its item."""
         if item.node_gone:
             return nc.close()
@@ -242,7 +235,7 @@ class Allocator:
         shares = fair_shares([*others, *requesting], available)
         return [shares.get(waiter.nc, 0) for waiter in requesting]
 
-    def _with_shortage(self, each: AllocatorItem, *, granted: int) -> NetworkContainerRow:
+    def _with_shortage(self, each: AllocatorItem, *, granted: int) -> NcRow:
         """Return an NC with what it lacks after a grant."""
         nc = each.nc
         if nc is None:
@@ -285,16 +278,14 @@ class Allocator:
 
     def _superseded(self, each: AllocatorItem) -> AllocatorItem:
         if each.nc is None and each.error is None:
-            each.error = Superseded(
-                "a later request was processed first; the network container was not opened", field="nc_id"
-            )
+            reason = "a later request was processed first; the network container was not opened"
+            each.error = Superseded(reason, field="nc_id")
         return each
 
     def _result(self, each: AllocatorItem) -> NetworkContainerResult:
         if each.error is not None or each.nc is None:
-            return NetworkContainerResult(
-                error=(each.error or LedgerError("the network container is unknown")).response
-            )
+            error = each.error or LedgerError("the network container is unknown")
+            return NetworkContainerResult(error=error.response)
         return NetworkContainerResult(state=nc_state(self.allocations, each.nc, each.held))
 
 

@@ -11,7 +11,7 @@ from podpool.ledger.domain.circuit_breaker import BreakerSettings, confirm
 from podpool.ledger.domain.convert import timestamp
 from podpool.ledger.domain.recovery import clear_pending_inventories
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow
 from podpool.ledger.domain.settle import settle
 from podpool.ledger.errors import NotFound
 
@@ -71,7 +71,7 @@ def _existing(repo: Repository, id_: str) -> ClusterRow:
     return cluster
 
 
-def _close(repo: Repository, number: int, ncs: Iterable[NetworkContainerRow], *, wall: float) -> list[AllocationEvent]:
+def _close(repo: Repository, number: int, ncs: Iterable[NcRow], *, wall: float) -> list[AllocationEvent]:
     before = repo.subnet_by_number(number)
     allocations = Allocations(repo, before, wall=wall)
     events = [AllocationEvent(nc_id=nc.id, released=event_entries(allocations.close(nc)), closed=True) for nc in ncs]

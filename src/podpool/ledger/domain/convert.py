@@ -6,7 +6,7 @@ from operator import attrgetter
 
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
 from podpool.ledger.domain.settle import is_frozen
 from podpool.ledger.messages import Grant, NetworkContainerRecord, NetworkContainerState, SubnetState, Utilization
@@ -18,7 +18,7 @@ def timestamp(wall: float) -> str:
 
 
 def nc_state(
-    allocations: Allocations, nc: NetworkContainerRow, held: Iterable[AllocatedAddress] | None = None
+    allocations: Allocations, nc: NcRow, held: Iterable[AllocatedAddress] | None = None
 ) -> NetworkContainerState:
     """Return the addresses of an NC."""
     addresses = sorted(allocations.held(nc) if held is None else held, key=attrgetter("address"))
@@ -33,7 +33,7 @@ def nc_state(
     )
 
 
-def nc_record(allocations: Allocations, nc: NetworkContainerRow) -> NetworkContainerRecord:
+def nc_record(allocations: Allocations, nc: NcRow) -> NetworkContainerRecord:
     """Return the addresses of an NC and the last request for it."""
     return NetworkContainerRecord(
         state=nc_state(allocations, nc),

@@ -11,7 +11,7 @@ from podpool.ledger.admin_messages import CoolingAddress, Occupancy, Occupant
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY
 from podpool.ledger.domain.convert import timestamp
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow, stamp
+from podpool.ledger.domain.rows import NcRow, SubnetRow, stamp
 from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.messages import SubnetName
 
@@ -38,7 +38,7 @@ def occupancy(repo: Repository, name: SubnetName, *, cluster: str | None, wall: 
     )
 
 
-def _created_blocks(row: SubnetRow, ncs: Sequence[NetworkContainerRow]) -> list[int]:
+def _created_blocks(row: SubnetRow, ncs: Sequence[NcRow]) -> list[int]:
     """Return the blocks that may exist: those created in their order, and those of an inventory."""
     numbers = {number for nc in ncs for number in nc.blocks}
     number = row.layout.next_block(0)
@@ -72,7 +72,7 @@ def _read(
     return owned, cooling_down
 
 
-def _occupants(ncs: Sequence[NetworkContainerRow], owned: _Owned, cluster: str | None) -> Iterable[Occupant]:
+def _occupants(ncs: Sequence[NcRow], owned: _Owned, cluster: str | None) -> Iterable[Occupant]:
     for nc in ncs:
         addresses = owned.get(nc.number)
         if not addresses:

@@ -18,7 +18,7 @@ from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, eve
 from podpool.ledger.domain.block import PRIMARY
 from podpool.ledger.domain.convert import nc_state
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow, OwnershipConflictRow, SubnetRow
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import scaler_of
 from podpool.ledger.domain.settle import settle, settle_due, with_load
 from podpool.ledger.domain.validation import check_item, parse_uuid
@@ -77,12 +77,10 @@ def excuse(repo: Repository, cluster: str, *, wall: float) -> None:
 
 def clear_pending_inventories(repo: Repository, cluster: str, *, wall: float) -> None:
     """Require no inventory of a cluster, and settle the subnets that waited for it."""
-    names = [
-        SubnetName(network=network, name=name) for id_, network, name in repo.pending_inventories() if id_ == cluster
-    ]
+    pending = [each for each in repo.pending_inventories() if each[0] == cluster]
     repo.clear_pending_inventories(cluster)
-    for name in names:
-        subnet = repo.subnet(name)
+    for _, network, name in pending:
+        subnet = repo.subnet(SubnetName(network=network, name=name))
         if subnet is not None:
             settle_due(repo, subnet.number, wall=wall, notify=True)
 
@@ -171,12 +169,8 @@ class _SubnetRecovery:
 
     def _close_predecessor(self, item: InventoryItem) -> None:
         """Close the NC that the database has for the same node: it was followed by the listed one."""
-        nc = self._repo.nc_of_node(
-            cluster=self._cluster.id,
-            node=item.node,
-            node_uid=item.node_uid,
-            subnet=self.allocations.subnet.number,
-        )
+        cluster, subnet = self._cluster.id, self.allocations.subnet.number
+        nc = self._repo.nc_of_node(cluster=cluster, node=item.node, node_uid=item.node_uid, subnet=subnet)
         if nc is None or nc.id == item.nc_id:
             return
         self.allocations.close(nc)
@@ -188,7 +182,7 @@ class _SubnetRecovery:
         claims = [allocated(parse(item.primary, what="primary"), PRIMARY)] if item.primary else []
         return claims + [allocated(parse(grant.address, what="grants"), parse_uuid(grant.id)) for grant in item.grants]
 
-    def _claim(self, nc: NetworkContainerRow, held: AllocatedAddress) -> NetworkContainerRow:
+    def _claim(self, nc: NcRow, held: AllocatedAddress) -> NcRow:
         """Assign an address to its claimant, unless another inventory has claimed it."""
         holder = self.allocations.holder(held.address)
         if holder is not None and holder != nc.number:
@@ -199,20 +193,17 @@ class _SubnetRecovery:
             _take_away(self.allocations, other, held.address)
         return self.allocations.assign(nc, held.address, held.grant)
 
-    def _add_conflict(self, nc: NetworkContainerRow, held: AllocatedAddress, *, holder: int) -> None:
-        subnet = self.allocations.subnet
-        self._repo.add_conflict(
-            OwnershipConflictRow(
-                subnet=subnet.number, address=held.address, holder=holder, claimant=nc.number, grant=held.grant
-            )
-        )
+    def _add_conflict(self, nc: NcRow, held: AllocatedAddress, *, holder: int) -> None:
+        subnet, address, grant = self.allocations.subnet, held.address, held.grant
+        claim = {"subnet": subnet.number, "address": address, "holder": holder, "claimant": nc.number}
+        self._repo.add_conflict(OwnershipConflictRow(**claim, grant=grant))
         self.allocations.subnet = replace(subnet, conflicts=subnet.conflicts + 1)
 
-    def _added(self, item: InventoryItem) -> NetworkContainerRow:
+    def _added(self, item: InventoryItem) -> NcRow:
         name = item.subnet
         self._repo.add_member((self._cluster.id, name.network, name.name))
         return self._repo.add_nc(
-            NetworkContainerRow(
+            NcRow(
                 number=0,
                 id=item.nc_id,
                 cluster=self._cluster.id,
@@ -222,7 +213,7 @@ class _SubnetRecovery:
             )
         )
 
-    def _updated(self, nc: NetworkContainerRow, item: InventoryItem) -> NetworkContainerRow:
+    def _updated(self, nc: NcRow, item: InventoryItem) -> NcRow:
         updated = replace(
             nc,
             node_uid=item.node_uid,
@@ -238,9 +229,7 @@ class _SubnetRecovery:
         return with_load(updated, published=published, maximum=item.maximum, now=self.allocations.now)
 
 
-def _result(
-    repo: Repository, nc: NetworkContainerRow | None, disputed: set[int], *, wall: float
-) -> NetworkContainerResult:
+def _result(repo: Repository, nc: NcRow | None, disputed: set[int], *, wall: float) -> NetworkContainerResult:
     if nc is None:
         error = NotFound("the ledger has no such network container", field="nc_id")
         return NetworkContainerResult(error=error.response)
@@ -256,9 +245,8 @@ def _checked_subnet(repo: Repository, item: InventoryItem, *, cluster: ClusterRo
     check_item(item)
     subnet = repo.subnet(item.subnet)
     if subnet is None:
-        raise NotFound(
-            f"there is no subnet {item.subnet}: create it as it was, then send the inventory again", field="subnet"
-        )
+        remedy = "create it as it was, then send the inventory again"
+        raise NotFound(f"there is no subnet {item.subnet}: {remedy}", field="subnet")
     parse_uuid(item.nc_id, field="nc_id")
     nc = repo.nc(item.nc_id)
     if nc is not None and (nc.cluster, nc.subnet, nc.node) != (cluster.id, subnet.number, item.node):
@@ -284,10 +272,8 @@ def _reject_duplicates(items: Iterable[InventoryItem]) -> None:
         place = (item.subnet, item.node, item.node_uid)
         addresses = [item.primary, *(grant.address for grant in item.grants)]
         if item.nc_id in known or place in known or len(set(addresses)) < len(addresses):
-            raise Invalid(
-                f"network container {item.nc_id}, its node or one of its addresses is listed twice",
-                field="network_containers",
-            )
+            listed_twice = f"network container {item.nc_id}, its node or one of its addresses is listed twice"
+            raise Invalid(listed_twice, field="network_containers")
         known.update((item.nc_id, place))
 
 
@@ -312,7 +298,7 @@ def _resolve_claim(allocations: Allocations, claim: OwnershipConflictRow, *, win
     return AllocationEvent(nc_id=claimant.id, granted=granted, note=f"conflict over {held.text} resolved")
 
 
-def _take_away(allocations: Allocations, nc: NetworkContainerRow, address: int) -> None:
+def _take_away(allocations: Allocations, nc: NcRow, address: int) -> None:
     held = next(each for each in allocations.held(nc) if each.address == address)
     after = allocations.release(nc, held, cooled_seconds=0.0)
     allocations.save(nc, replace(after, version=nc.version + 1))

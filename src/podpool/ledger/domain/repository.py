@@ -17,7 +17,7 @@ from podpool.ledger.domain.rows import (
     ClusterRow,
     EventRow,
     HistoryQuery,
-    NetworkContainerRow,
+    NcRow,
     OwnershipConflictRow,
     PodUsageRow,
     SubnetRow,
@@ -85,37 +85,37 @@ class Repository(Protocol):
         """Delete a subnet with its blocks and closed NCs, and notify the listeners."""
 
     # Network containers
-    def nc(self, id_: str) -> NetworkContainerRow | None:
+    def nc(self, id_: str) -> NcRow | None:
         """Return an NC, open or closed."""
 
-    def nc_by_number(self, number: int) -> NetworkContainerRow:
+    def nc_by_number(self, number: int) -> NcRow:
         """Return an NC by number."""
 
-    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NetworkContainerRow | None:
+    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NcRow | None:
         """Return the open NC of a node in a subnet."""
 
-    def ncs(self, cluster: str) -> list[NetworkContainerRow]:
+    def ncs(self, cluster: str) -> list[NcRow]:
         """Return the open NCs of a cluster."""
 
     def nc_count(self, cluster: str) -> int:
         """Count the open NCs of a cluster."""
 
-    def ncs_in_subnet(self, subnet: int) -> list[NetworkContainerRow]:
+    def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
         """Return the open NCs in a subnet."""
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
+    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
         """Return NCs with waiting Pods, the longest waiting first."""
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
+    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
         """Return NCs without their full buffer, the longest waiting first."""
 
-    def third_party(self, subnet: int) -> list[NetworkContainerRow]:
+    def third_party(self, subnet: int) -> list[NcRow]:
         """Return the open NCs of third-party agents."""
 
-    def add_nc(self, row: NetworkContainerRow) -> NetworkContainerRow:
+    def add_nc(self, row: NcRow) -> NcRow:
         """Return a new NC with its number; it must be written by `put_nc` afterwards."""
 
-    def put_nc(self, row: NetworkContainerRow) -> None:
+    def put_nc(self, row: NcRow) -> None:
         """Write an NC."""
 
     # Blocks

@@ -98,7 +98,7 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
         return self.latest_time, self.latest_time - wall
 
 
-class NetworkContainerRow(msgspec.Struct, frozen=True, kw_only=True):
+class NcRow(msgspec.Struct, frozen=True, kw_only=True):
     """A network container: its owner, the last request, and what it lacks."""
 
     number: int
@@ -137,23 +137,11 @@ class NetworkContainerRow(msgspec.Struct, frozen=True, kw_only=True):
         """Whether its request may not reflect the scaler yet."""
         return self.inferred is not None and not self.inferred.settled
 
-    def close(self) -> "NetworkContainerRow":
+    def close(self) -> "NcRow":
         """Return it closed for good; its addresses must have been released."""
-        return msgspec.structs.replace(
-            self,
-            closed=True,
-            boot_id=None,
-            wanted=0,
-            released=(),
-            report=None,
-            load=None,
-            inferred=None,
-            pod_shortage=0,
-            pod_short_since=None,
-            buffer_shortage=0,
-            buffer_short_since=None,
-            notified_at=None,
-        )
+        no_request = {"boot_id": None, "wanted": 0, "released": (), "report": None, "load": None, "inferred": None}
+        no_shortage = {"pod_shortage": 0, "pod_short_since": None, "buffer_shortage": 0, "buffer_short_since": None}
+        return msgspec.structs.replace(self, closed=True, notified_at=None, **no_request, **no_shortage)
 
 
 class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):

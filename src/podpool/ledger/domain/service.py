@@ -137,9 +137,8 @@ class LedgerService:
         wall = self._clock.wall()
 
         def transaction(repo: Repository) -> m.InventoryResponse | LedgerError:
-            cluster = check_term(
-                repo, inventory.cluster, term=inventory.term, known_revision=inventory.known_revision, wall=wall
-            )
+            term, seen = inventory.term, inventory.known_revision
+            cluster = check_term(repo, inventory.cluster, term=term, known_revision=seen, wall=wall)
             if isinstance(cluster, LedgerError):
                 return cluster
             if cluster.epoch < repo.epoch:
@@ -164,8 +163,7 @@ class LedgerService:
         wall = self._clock.wall()
         return await self._store.read(
             lambda repo: m.SubnetList(
-                revision=repo.revision,
-                subnets=tuple(subnet_state(repo, row, wall=wall) for row in repo.subnets()),
+                revision=repo.revision, subnets=tuple(subnet_state(repo, row, wall=wall) for row in repo.subnets())
             )
         )
 
@@ -240,17 +238,8 @@ def _update(sent: dict[int, m.SubnetChange], number: int, change: m.SubnetChange
 
 def _relevant(change: m.SubnetChange) -> object:
     """Return what makes a change worth an event: not every grant, and not the time."""
-    state = change.state
-    return (
-        state.subnet,
-        state.scaler,
-        state.exhausted,
-        state.frozen,
-        state.waiting,
-        state.waiting_for_buffer,
-        state.draining,
-        change.servable,
-    )
+    state, conditions = change.state, (change.state.exhausted, change.state.frozen, change.state.draining)
+    return state.subnet, state.scaler, state.waiting, state.waiting_for_buffer, conditions, change.servable
 
 
 async def _run_periodically(seconds: float, job: Callable[[], Awaitable[None]]) -> None:

@@ -13,7 +13,7 @@ from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.fair_queue import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import decide_scaling, scaler_of
 
 THIRD_PARTY_SETTLE_TIME = 60.0
@@ -25,16 +25,12 @@ def is_frozen(repo: Repository, subnet: SubnetRow, now: float) -> bool:
     return now < subnet.paused_until or subnet.conflicts > 0 or bool(repo.pending_inventories(subnet.name))
 
 
-def with_load(nc: NetworkContainerRow, *, published: Scaler, maximum: int, now: float) -> NetworkContainerRow:
+def with_load(nc: NcRow, *, published: Scaler, maximum: int, now: float) -> NcRow:
     """Return an NC with its load: from its agent's report, or inferred from its request."""
     if nc.report is not None:
         return replace(nc, load=Load(nc.report.demand, maximum=maximum, pinned=nc.pinned), inferred=None)
     inferred = infer_demand(
-        nc.inferred,
-        now=now,
-        requested=nc.wanted,
-        published=nc.pinned or published,
-        settle_time=THIRD_PARTY_SETTLE_TIME,
+        nc.inferred, now=now, requested=nc.wanted, published=nc.pinned or published, settle_time=THIRD_PARTY_SETTLE_TIME
     )
     load = Load(inferred.demand(primaries=1), maximum=maximum, pinned=nc.pinned)
     return replace(nc, inferred=inferred, load=load)
@@ -69,13 +65,13 @@ def settle(allocations: Allocations, *, before: SubnetRow) -> None:
         allocations.repo.put_subnet(allocations.subnet)
 
 
-def servable(repo: Repository, subnet: SubnetRow, *, available: int) -> list[NetworkContainerRow]:
+def servable(repo: Repository, subnet: SubnetRow, *, available: int) -> list[NcRow]:
     """Return the NCs that would be granted addresses now, in order of the queue."""
     rows = waiting_ncs(repo, subnet, limit=available) if available > 0 else {}
     return [rows[number] for number in fair_shares(map(waiter_of, rows.values()), available)] if rows else []
 
 
-def waiter_of(nc: NetworkContainerRow, *, requesting: bool = False) -> Waiter:
+def waiter_of(nc: NcRow, *, requesting: bool = False) -> Waiter:
     """Return an NC's place in the queue."""
     return Waiter(
         nc=nc.number,
@@ -87,7 +83,7 @@ def waiter_of(nc: NetworkContainerRow, *, requesting: bool = False) -> Waiter:
     )
 
 
-def waiting_ncs(repo: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NetworkContainerRow]:
+def waiting_ncs(repo: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NcRow]:
     """Return the waiting NCs by number: as many as can have a share of so many addresses."""
     rows = repo.waiting_for_pods(subnet.number, limit) if subnet.pod_shortage else []
     rows += repo.waiting_for_buffer(subnet.number, limit) if subnet.buffer_shortage else []
@@ -121,7 +117,7 @@ def _skip_expired(allocations: Allocations) -> None:
     allocations.subnet = replace(allocations.subnet, notice_expires_at=min(pending, default=None))
 
 
-def _skipped(nc: NetworkContainerRow) -> NetworkContainerRow:
+def _skipped(nc: NcRow) -> NcRow:
     return replace(
         nc,
         notified_at=None,
@@ -144,10 +140,5 @@ def _infer_again(allocations: Allocations) -> None:
 
 def _same(before: SubnetRow, after: SubnetRow) -> bool:
     """Whether two states of a subnet differ in its time only."""
-    return before == replace(
-        after,
-        latest_time=before.latest_time,
-        clock_offset=before.clock_offset,
-        reusable_stamp=before.reusable_stamp,
-        cooling=before.cooling,
-    )
+    times = ("latest_time", "clock_offset", "reusable_stamp", "cooling")
+    return before == replace(after, **{name: getattr(before, name) for name in times})

@@ -138,19 +138,16 @@ def subnet_layout(
         prefixes = _merge(prefixes, each)
     if segments[-1].end > _MAX_BLOCKS:
         raise InvalidInput("cidr", str(prefixes[-1]), "makes the subnet too large: create another subnet")
-    excluded = [
-        _parse_excluded(text, prefixes)
-        for text in (*excluded_ranges, *(text for growth in growths for text in growth.excluded_ranges))
-    ]
+    texts = (*excluded_ranges, *(text for growth in growths for text in growth.excluded_ranges))
+    excluded = [_parse_excluded(text, prefixes) for text in texts]
     if gateway is not None:
         value = _require_inside(parse_address(gateway, what="gateway"), prefixes).value
         excluded.append(Range(prefixes[0].family, value, value))
     usable = RangeSet.of(map(_usable, prefixes))
     members = usable - RangeSet.of(excluded)
     if not members.size:
-        raise InvalidInput(
-            "excluded_ranges", ", ".join(excluded_ranges), f"leaves no address of {prefixes[0]}: exclude less"
-        )
+        remedy = f"leaves no address of {prefixes[0]}: exclude less"
+        raise InvalidInput("excluded_ranges", ", ".join(excluded_ranges), remedy)
     return SubnetLayout(
         prefixes=prefixes,
         segments=segments,

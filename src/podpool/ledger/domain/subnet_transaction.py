@@ -5,7 +5,7 @@ from functools import cached_property
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.settle import is_frozen, servable, settle
 from podpool.ledger.messages import SubnetState
 
@@ -40,6 +40,6 @@ class SubnetTransaction:
         return [nc.id for nc in self._servable if nc.cluster == cluster]
 
     @cached_property
-    def _servable(self) -> list[NetworkContainerRow]:
+    def _servable(self) -> list[NcRow]:
         available = 0 if self.state.frozen else self.allocations.available
         return servable(self.repo, self.allocations.subnet, available=available)

@@ -13,7 +13,7 @@ from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import index_events
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_ladder
 from podpool.ledger.domain.settle import settle
 from podpool.ledger.domain.subnet_layout import subnet_layout
@@ -95,13 +95,10 @@ def delete_subnet(repo: Repository, name: SubnetName, *, wall: float) -> None:
     now, _ = row.time_at(wall)
     if repo.pending_inventories(name):
         raise Conflict(f"subnet {name} recovers: wait until all inventories are in", field="subnet")
-    ncs, busy = len(repo.ncs_in_subnet(row.number)), reserved(row, now)
-    if ncs or busy:
-        raise Conflict(
-            f"subnet {name} is not empty: it has {ncs} network containers, and {busy} addresses are held or cool down;"
-            " drain it, and wait",
-            field="subnet",
-        )
+    ncs, addresses = len(repo.ncs_in_subnet(row.number)), reserved(row, now)
+    if ncs or addresses:
+        busy = f"it has {ncs} network containers, and {addresses} addresses are held or cool down"
+        raise Conflict(f"subnet {name} is not empty: {busy}; drain it, and wait", field="subnet")
     while index_events(repo):  # the history needs the rows of its NCs
         pass
     repo.advance_revision()
@@ -139,7 +136,7 @@ def networks(repo: Repository, *, wall: float) -> list[NetworkSummary]:
     return summaries
 
 
-def _usage(allocations: Allocations, cluster: str, ncs: Sequence[NetworkContainerRow]) -> ClusterUsage:
+def _usage(allocations: Allocations, cluster: str, ncs: Sequence[NcRow]) -> ClusterUsage:
     return ClusterUsage(
         cluster=cluster,
         network_containers=len(ncs),
@@ -160,17 +157,8 @@ def _checked(spec: SubnetSpec) -> SubnetRow:
     """Check every field of a spec; returns the row of the new subnet."""
     _check_name("network", spec.network)
     _check_name("name", spec.name)
-    Settings(
-        batch=spec.batch,
-        buffer=spec.buffer,
-        upper_threshold=spec.upper_threshold,
-        lower_threshold=spec.lower_threshold,
-        cooldown=spec.cooldown,
-        cooldown_exhausted=spec.cooldown_exhausted,
-        reserved_for_primaries=spec.reserved_for_primaries,
-        step_up_margin=spec.step_up_margin,
-        step_up_hold=spec.step_up_hold,
-    )
+    shared = set(spec.__struct_fields__) & set(Settings.__struct_fields__)
+    Settings(**{name: getattr(spec, name) for name in shared})
     if spec.cooldown > _MAX_COOLDOWN:
         raise InvalidInput("cooldown", spec.cooldown, f"must be at most {show_duration(_MAX_COOLDOWN)}")
     subnet_layout(spec.cidr, spec.gateway, spec.excluded_ranges)

@@ -80,9 +80,8 @@ def bind_token(repo: Repository, id_: str, cluster: str, *, wall: float) -> Toke
         return row
     others = [each.name for each in repo.tokens() if each.cluster == cluster and not each.revoked]
     if row.cluster is not None or row.revoked or row.admin or others:
-        raise Forbidden(
-            f"token {row.name} cannot be bound to cluster {cluster}: create one for this cluster", field="cluster"
-        )
+        message = f"token {row.name} cannot be bound to cluster {cluster}: create one for this cluster"
+        raise Forbidden(message, field="cluster")
     bound = replace(row, cluster=cluster)
     _put(repo, bound, "bound", wall=wall)
     return bound

@@ -50,9 +50,8 @@ class UtilizationCache:
         recent = {name: each.requested_at for name, each in self._entries.items() if each.requested_at > since}
         wall = self._clock.wall()
         rows = await self._store.read(lambda repo: repo.subnets()) if recent else []
-        self._entries = {
-            row.name: _Entry(utilization(row, wall=wall), recent[row.name]) for row in rows if row.name in recent
-        }
+        found = ((row, recent[row.name]) for row in rows if row.name in recent)
+        self._entries = {row.name: _Entry(utilization(row, wall=wall), requested) for row, requested in found}
 
     def _read(self, repo: Repository, name: SubnetName) -> Utilization:
         return utilization(existing_subnet(repo, name), wall=self._clock.wall())

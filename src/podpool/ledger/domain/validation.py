@@ -25,9 +25,8 @@ def check_item(item: ReconcileItem | InventoryItem) -> None:
     if not 0 <= item.wanted <= MAX_WANTED:
         raise Invalid(f"wanted {item.wanted}: must be from 0 to {MAX_WANTED}", field="wanted")
     if not 0 <= item.cooled_seconds <= MAX_COOLED_SECONDS:
-        raise Invalid(
-            f"cooled_seconds {item.cooled_seconds}: must be from 0 to {MAX_COOLED_SECONDS:g}", field="cooled_seconds"
-        )
+        limit = f"must be from 0 to {MAX_COOLED_SECONDS:g}"
+        raise Invalid(f"cooled_seconds {item.cooled_seconds}: {limit}", field="cooled_seconds")
     if item.maximum < 1:
         raise Invalid(f"maximum {item.maximum}: must be at least 1", field="maximum")
     if item.pinned is not None:

@@ -31,9 +31,8 @@ def admin_token(path: Path, *, rng: random.Random) -> str:
     except FileExistsError:
         secret = path.read_text().strip()
         if not secret:
-            raise InvalidInput(
-                "--admin-token-file", str(path), "is empty: remove it, and a new token is created"
-            ) from None
+            remedy = "is empty: remove it, and a new token is created"
+            raise InvalidInput("--admin-token-file", str(path), remedy) from None
         return secret
     secret = new_secret(rng)
     with open(descriptor, "w") as file:  # noqa: PTH123  a descriptor, not a path

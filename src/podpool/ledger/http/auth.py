@@ -61,9 +61,8 @@ class AuthMiddleware:
             return error_response(error)
         if route.access is Access.ADMIN and route.method != "GET":
             self._read_at = float("-inf")  # it may have changed tokens
-        return Response(
-            response.status, headers=response.headers, stream=response.stream, close=self._on_close(caller, response)
-        )
+        close = self._on_close(caller, response)
+        return Response(response.status, headers=response.headers, stream=response.stream, close=close)
 
     async def _authenticate(self, request: Request) -> TokenRow:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")

@@ -37,9 +37,8 @@ class LedgerHandler:
             return error_response(error)
         except Exception:
             log.exception("request failed", method=request.method, path=request.path)
-            return error_response(
-                LedgerError("internal error, see the ledger's log; the request may have been processed")
-            )
+            message = "internal error, see the ledger's log; the request may have been processed"
+            return error_response(LedgerError(message))
 
     async def _handle(self, request: Request) -> Response:
         route, parameters = find_route(request.method, request.path)

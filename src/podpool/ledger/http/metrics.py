@@ -33,12 +33,9 @@ class MetricsMiddleware:
         self._handler = handler
         self._ledger = ledger
         self._registry = CollectorRegistry()
-        self._requests = Counter(
-            "podpool_ledger_requests",
-            "Requests by method, path and status",
-            ("method", "path", "status"),
-            registry=self._registry,
-        )
+        labels = ("method", "path", "status")
+        counted = "Requests by method, path and status"
+        self._requests = Counter("podpool_ledger_requests", counted, labels, registry=self._registry)
         self._durations = Histogram(
             "podpool_ledger_request_duration_seconds",
             "Duration of requests; of streams, until their beginning",

@@ -36,10 +36,7 @@ def openapi_document() -> dict[str, Any]:
             "description": "The authority for subnets: which network container holds which address.",
         },
         "paths": paths,
-        "components": {
-            "schemas": components,
-            "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}},
-        },
+        "components": {"schemas": components, "securitySchemes": {"token": {"type": "http", "scheme": "bearer"}}},
     }
 
 
@@ -50,10 +47,8 @@ class OpenAPIMiddleware:
         self._handler = handler
         document = openapi_document()
         page = _page(document).encode()
-        self._files = {
-            DOCUMENT_PATH: (msgspec.json.encode(document), "application/json"),
-            PAGE_PATH: (page, "text/html; charset=utf-8"),
-        }
+        encoded = msgspec.json.encode(document)
+        self._files = {DOCUMENT_PATH: (encoded, "application/json"), PAGE_PATH: (page, "text/html; charset=utf-8")}
 
     async def __call__(self, request: Request) -> Response:
         """Return the document or its page, or pass the request on."""
@@ -99,11 +94,8 @@ def _error_responses(route: Route, error_schema: Any) -> dict[str, Any]:  # noqa
             by_status.setdefault(error.status, []).append(error)
     content = {"application/json": {"schema": error_schema}}
     return {
-        str(status): {
-            "description": "; ".join(f"`{error.code}`: {error.__doc__}" for error in found),
-            "content": content,
-        }
-        for status, found in sorted(by_status.items())
+        str(code): {"description": "; ".join(f"`{error.code}`: {error.__doc__}" for error in found), "content": content}
+        for code, found in sorted(by_status.items())
     }
 
 
@@ -134,9 +126,8 @@ def _fields(operation: dict[str, Any]) -> str:
     requests = operation.get("requestBody", {}).get("content", {}).values()
     parts = [f"<li><code>{name}</code> {location}{' (optional)' * optional}</li>" for name, location, optional in rows]
     parts += [f"<li>request: {_type_name(each['schema'])}</li>" for each in requests]
-    parts += [
-        f"<li>response: {_type_name(each['schema'])}</li>" for each in operation["responses"]["200"]["content"].values()
-    ]
+    responses = operation["responses"]["200"]["content"].values()
+    parts += [f"<li>response: {_type_name(each['schema'])}</li>" for each in responses]
     return f"<ul>{''.join(parts)}</ul>"
 
 

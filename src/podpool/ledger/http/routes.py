@@ -33,30 +33,34 @@ class Access(enum.Enum):
     ADMIN = "an admin token"
 
 
-class Route(msgspec.Struct, frozen=True, kw_only=True):
+class Route(msgspec.Struct, frozen=True):
     """One call."""
 
-    method: str
-    path: str
-    """Parts in braces are parameters."""
+    pattern: str
+    """Method and path; parts in braces are parameters."""
     summary: str
+    response: Any
+    handler: RouteHandler
+    request: Any = None
     query: tuple[str, ...] = ()
     """Required query parameters."""
     optional: tuple[str, ...] = ()
     """Optional query parameters."""
-    request: Any = None
-    response: Any
     access: Access = Access.ADMIN
     stream: bool = False
     """The response is a stream of server-sent events."""
     max_body: int = 64 * _KIB
     """Bytes."""
-    handler: RouteHandler
 
     @property
-    def pattern(self) -> re.Pattern[str]:
-        """A regular expression for its paths."""
-        return re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", self.path))
+    def method(self) -> str:
+        """The HTTP method."""
+        return self.pattern.partition(" ")[0]
+
+    @property
+    def path(self) -> str:
+        """The path, with its parameters in braces."""
+        return self.pattern.partition(" ")[2]
 
 
 def _subnet(parameters: Mapping[str, str]) -> m.SubnetName:
@@ -82,266 +86,211 @@ def _history(by: Literal["address", "node", "name"]) -> RouteHandler:
 
 ROUTES: tuple[Route, ...] = (
     Route(
-        method="POST",
-        path="/v1/reconcile",
-        summary="Bring many network containers to their desired state",
+        "POST /v1/reconcile",
+        "Bring many network containers to their desired state",
+        m.ReconcileResponse,
+        lambda ledger, _, message: ledger.reconcile(message),
         request=m.ReconcileRequest,
-        response=m.ReconcileResponse,
         access=Access.CLUSTER,
         max_body=16 * _MIB,
-        handler=lambda ledger, _, message: ledger.reconcile(message),
     ),
     Route(
-        method="POST",
-        path="/v1/terms",
-        summary="Open a term; the first call of each new leader of a cluster",
+        "POST /v1/terms",
+        "Open a term; the first call of each new leader of a cluster",
+        m.Term,
+        lambda ledger, _, message: ledger.open_term(message),
         request=m.OpenTermRequest,
-        response=m.Term,
         access=Access.CLUSTER,
-        handler=lambda ledger, _, message: ledger.open_term(message),
     ),
     Route(
-        method="POST",
-        path="/v1/inventory",
-        summary="Send the inventory of a cluster after the ledger was restored",
+        "POST /v1/inventory",
+        "Send the inventory of a cluster after the ledger was restored",
+        m.InventoryResponse,
+        lambda ledger, _, message: ledger.apply_inventory(message),
         request=m.Inventory,
-        response=m.InventoryResponse,
         access=Access.CLUSTER,
         max_body=64 * _MIB,
-        handler=lambda ledger, _, message: ledger.apply_inventory(message),
     ),
     Route(
-        method="POST",
-        path="/v1/pods",
-        summary="Report the addresses that Pods use or used",
+        "POST /v1/pods",
+        "Report the addresses that Pods use or used",
+        am.PodReportResponse,
+        lambda ledger, _, message: ledger.record_pods(message),
         request=am.PodReport,
-        response=am.PodReportResponse,
         access=Access.CLUSTER,
         max_body=4 * _MIB,
-        handler=lambda ledger, _, message: ledger.record_pods(message),
     ),
     Route(
-        method="GET",
-        path="/v1/network-containers",
-        summary="List the open network containers of a cluster",
+        "GET /v1/network-containers",
+        "List the open network containers of a cluster",
+        m.NetworkContainerList,
+        lambda ledger, parameters, _: ledger.network_containers(parameters["cluster"]),
         query=("cluster",),
-        response=m.NetworkContainerList,
         access=Access.OWN_CLUSTER,
-        handler=lambda ledger, parameters, _: ledger.network_containers(parameters["cluster"]),
     ),
     Route(
-        method="GET",
-        path="/v1/changes",
-        summary="Stream the state of all subnets and their changes, with the network containers that can be served",
+        "GET /v1/changes",
+        "Stream the state of all subnets and their changes, with the network containers that can be served",
+        m.SubnetChange,
+        lambda ledger, parameters, _: ledger.changes(parameters["cluster"]),
         query=("cluster",),
-        response=m.SubnetChange,
         access=Access.OWN_CLUSTER,
         stream=True,
-        handler=lambda ledger, parameters, _: ledger.changes(parameters["cluster"]),
     ),
     Route(
-        method="GET",
-        path="/networks/{network}/subnets/{subnet}/utilization",
-        summary="Show the utilization of a subnet, from a cache",
+        "GET /networks/{network}/subnets/{subnet}/utilization",
+        "Show the utilization of a subnet, from a cache",
+        list[m.Utilization],
+        lambda ledger, parameters, _: ledger.utilization(_subnet(parameters)),
         optional=("api-version",),  # callers of DNC send it
-        response=list[m.Utilization],
         access=Access.AUTHENTICATED,
-        handler=lambda ledger, parameters, _: ledger.utilization(_subnet(parameters)),
     ),
     Route(
-        method="GET",
-        path="/v1/networks",
-        summary="List all networks",
-        response=am.NetworkList,
+        "GET /v1/networks",
+        "List all networks",
+        am.NetworkList,
+        lambda ledger, *_: ledger.admin.networks(),
         access=Access.AUTHENTICATED,
-        handler=lambda ledger, *_: ledger.admin.networks(),
     ),
     Route(
-        method="GET",
-        path="/v1/subnets",
-        summary="List all subnets",
-        response=m.SubnetList,
+        "GET /v1/subnets",
+        "List all subnets",
+        m.SubnetList,
+        lambda ledger, *_: ledger.subnets(),
         access=Access.AUTHENTICATED,
-        handler=lambda ledger, *_: ledger.subnets(),
     ),
     Route(
-        method="POST",
-        path="/v1/subnets",
-        summary="Create a subnet; if it exists with the same spec, return it",
+        "POST /v1/subnets",
+        "Create a subnet; if it exists with the same spec, return it",
+        m.SubnetState,
+        lambda ledger, _, message: ledger.admin.create_subnet(message),
         request=m.SubnetSpec,
-        response=m.SubnetState,
-        handler=lambda ledger, _, message: ledger.admin.create_subnet(message),
     ),
     Route(
-        method="GET",
-        path=_SUBNET,
-        summary="Show a subnet",
-        response=m.SubnetState,
+        f"GET {_SUBNET}",
+        "Show a subnet",
+        m.SubnetState,
+        lambda ledger, parameters, _: ledger.subnet(_subnet(parameters)),
         access=Access.AUTHENTICATED,
-        handler=lambda ledger, parameters, _: ledger.subnet(_subnet(parameters)),
     ),
     Route(
-        method="DELETE",
-        path=_SUBNET,
-        summary="Delete an empty subnet",
-        response=am.DeletedSubnet,
-        handler=lambda ledger, parameters, _: ledger.admin.delete(_subnet(parameters)),
+        f"DELETE {_SUBNET}",
+        "Delete an empty subnet",
+        am.DeletedSubnet,
+        lambda ledger, parameters, _: ledger.admin.delete(_subnet(parameters)),
     ),
     Route(
-        method="GET",
-        path=f"{_SUBNET}/details",
-        summary="Show the spec, the growths and the usage per cluster of a subnet",
+        f"GET {_SUBNET}/details",
+        "Show the spec, the growths and the usage per cluster of a subnet",
+        am.SubnetDetails,
+        lambda ledger, parameters, _: ledger.admin.details(_subnet(parameters), cluster=parameters.get("cluster")),
         optional=("cluster",),
-        response=am.SubnetDetails,
         access=Access.OWN_CLUSTER,
-        handler=lambda ledger, parameters, _: ledger.admin.details(
-            _subnet(parameters), cluster=parameters.get("cluster")
-        ),
     ),
     Route(
-        method="GET",
-        path=f"{_SUBNET}/addresses",
-        summary="List the addresses of a subnet that are not free, with their owner or the end of their cooldown",
+        f"GET {_SUBNET}/addresses",
+        "List the addresses of a subnet that are not free, with their owner or the end of their cooldown",
+        am.Occupancy,
+        lambda ledger, parameters, _: ledger.admin.occupancy(_subnet(parameters), cluster=parameters.get("cluster")),
         optional=("cluster",),
-        response=am.Occupancy,
         access=Access.OWN_CLUSTER,
-        handler=lambda ledger, parameters, _: ledger.admin.occupancy(
-            _subnet(parameters), cluster=parameters.get("cluster")
-        ),
     ),
     Route(
-        method="POST",
-        path=f"{_SUBNET}/grow",
-        summary="Give a subnet a larger or an additional CIDR",
+        f"POST {_SUBNET}/grow",
+        "Give a subnet a larger or an additional CIDR",
+        m.SubnetState,
+        lambda ledger, parameters, message: ledger.admin.grow(_subnet(parameters), message),
         request=m.SubnetGrowth,
-        response=m.SubnetState,
-        handler=lambda ledger, parameters, message: ledger.admin.grow(_subnet(parameters), message),
     ),
     Route(
-        method="POST",
-        path=f"{_SUBNET}/drain",
-        summary="Stop granting addresses of a subnet",
-        response=m.SubnetState,
-        handler=lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=True),
+        f"POST {_SUBNET}/drain",
+        "Stop granting addresses of a subnet",
+        m.SubnetState,
+        lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=True),
     ),
     Route(
-        method="POST",
-        path=f"{_SUBNET}/reopen",
-        summary="Grant addresses of a drained subnet again",
-        response=m.SubnetState,
-        handler=lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=False),
+        f"POST {_SUBNET}/reopen",
+        "Grant addresses of a drained subnet again",
+        m.SubnetState,
+        lambda ledger, parameters, _: ledger.admin.drain(_subnet(parameters), draining=False),
     ),
     Route(
-        method="GET",
-        path="/v1/history/addresses/{address}",
-        summary="Show which nodes and Pods held an address, at one time or ever",
+        "GET /v1/history/addresses/{address}",
+        "Show which nodes and Pods held an address, at one time or ever",
+        am.AddressHistory,
+        _history("address"),
         optional=("at", "cluster", "limit"),
-        response=am.AddressHistory,
         access=Access.OWN_CLUSTER,
-        handler=_history("address"),
     ),
     Route(
-        method="GET",
-        path="/v1/history/nodes/{node}",
-        summary="Show which addresses a node held, at one time or ever",
+        "GET /v1/history/nodes/{node}",
+        "Show which addresses a node held, at one time or ever",
+        am.AddressHistory,
+        _history("node"),
         optional=("at", "cluster", "limit"),
-        response=am.AddressHistory,
         access=Access.OWN_CLUSTER,
-        handler=_history("node"),
     ),
     Route(
-        method="GET",
-        path="/v1/history/pods/{name}",
-        summary="Show which addresses a Pod used, also a deleted one, at one time or ever",
+        "GET /v1/history/pods/{name}",
+        "Show which addresses a Pod used, also a deleted one, at one time or ever",
+        am.AddressHistory,
+        _history("name"),
         optional=("namespace", "at", "cluster", "limit"),
-        response=am.AddressHistory,
         access=Access.OWN_CLUSTER,
-        handler=_history("name"),
     ),
     Route(
-        method="GET",
-        path="/v1/recovery",
-        summary="Show the inventories that are missing after a restore, and the ownership conflicts",
-        response=m.RecoveryStatus,
-        handler=lambda ledger, *_: ledger.admin.recovery(),
+        "GET /v1/recovery",
+        "Show the inventories that are missing after a restore, and the ownership conflicts",
+        m.RecoveryStatus,
+        lambda ledger, *_: ledger.admin.recovery(),
     ),
     Route(
-        method="POST",
-        path="/v1/recovery/excuse",
-        summary="Recover without the inventory of a cluster",
+        "POST /v1/recovery/excuse",
+        "Recover without the inventory of a cluster",
+        m.RecoveryStatus,
+        lambda ledger, _, message: ledger.admin.excuse(message),
         request=m.ExcuseRequest,
-        response=m.RecoveryStatus,
-        handler=lambda ledger, _, message: ledger.admin.excuse(message),
     ),
     Route(
-        method="POST",
-        path="/v1/recovery/resolve",
-        summary="Assign an address with two owners to one of them",
+        "POST /v1/recovery/resolve",
+        "Assign an address with two owners to one of them",
+        m.RecoveryStatus,
+        lambda ledger, _, message: ledger.admin.resolve_conflict(message),
         request=m.ResolveConflictRequest,
-        response=m.RecoveryStatus,
-        handler=lambda ledger, _, message: ledger.admin.resolve_conflict(message),
+    ),
+    Route("GET /v1/clusters", "List all clusters", am.ClusterList, lambda ledger, *_: ledger.admin.clusters()),
+    Route(
+        "POST /v1/clusters/{cluster}/confirm-loss",
+        "Confirm the loss of a cluster's nodes, which closes its circuit breaker",
+        am.ClusterList,
+        lambda ledger, parameters, _: ledger.admin.confirm_loss(parameters["cluster"]),
     ),
     Route(
-        method="GET",
-        path="/v1/clusters",
-        summary="List all clusters",
-        response=am.ClusterList,
-        handler=lambda ledger, *_: ledger.admin.clusters(),
+        "POST /v1/clusters/{cluster}/retire",
+        "Release everything that a destroyed cluster held",
+        am.RetiredCluster,
+        lambda ledger, parameters, _: ledger.admin.retire(parameters["cluster"]),
     ),
+    Route("GET /v1/tokens", "List all tokens", am.TokenList, lambda ledger, *_: ledger.admin.tokens()),
     Route(
-        method="POST",
-        path="/v1/clusters/{cluster}/confirm-loss",
-        summary="Confirm the loss of a cluster's nodes, which closes its circuit breaker",
-        response=am.ClusterList,
-        handler=lambda ledger, parameters, _: ledger.admin.confirm_loss(parameters["cluster"]),
-    ),
-    Route(
-        method="POST",
-        path="/v1/clusters/{cluster}/retire",
-        summary="Release everything that a destroyed cluster held",
-        response=am.RetiredCluster,
-        handler=lambda ledger, parameters, _: ledger.admin.retire(parameters["cluster"]),
-    ),
-    Route(
-        method="GET",
-        path="/v1/tokens",
-        summary="List all tokens",
-        response=am.TokenList,
-        handler=lambda ledger, *_: ledger.admin.tokens(),
-    ),
-    Route(
-        method="POST",
-        path="/v1/tokens",
-        summary="Create a token; its secret is returned only now",
+        "POST /v1/tokens",
+        "Create a token; its secret is returned only now",
+        am.TokenInfo,
+        lambda ledger, _, message: ledger.admin.create_token(message),
         request=am.CreateTokenRequest,
-        response=am.TokenInfo,
-        handler=lambda ledger, _, message: ledger.admin.create_token(message),
     ),
     Route(
-        method="DELETE",
-        path="/v1/tokens/{token}",
-        summary="Revoke a token, by its name or ID",
-        response=am.TokenInfo,
-        handler=lambda ledger, parameters, _: ledger.admin.revoke_token(parameters["token"]),
+        "DELETE /v1/tokens/{token}",
+        "Revoke a token, by its name or ID",
+        am.TokenInfo,
+        lambda ledger, parameters, _: ledger.admin.revoke_token(parameters["token"]),
     ),
-    Route(
-        method="GET",
-        path="/healthz",
-        summary="Check that the process runs",
-        response=dict[str, str],
-        access=Access.PUBLIC,
-        handler=_healthz,
-    ),
-    Route(
-        method="GET",
-        path="/readyz",
-        summary="Check that the database can be read",
-        response=dict[str, str],
-        access=Access.PUBLIC,
-        handler=_readyz,
-    ),
+    Route("GET /healthz", "Check that the process runs", dict[str, str], _healthz, access=Access.PUBLIC),
+    Route("GET /readyz", "Check that the database can be read", dict[str, str], _readyz, access=Access.PUBLIC),
 )
-_PATTERNS = [(route, route.pattern) for route in ROUTES if "{" in route.path]
+_PATTERNS = [
+    (route, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route.path))) for route in ROUTES if "{" in route.path
+]
 _FIXED = {(route.method, route.path): route for route in ROUTES if "{" not in route.path}
 
 

@@ -73,9 +73,10 @@ def select_all(table: str) -> str:
     return f"SELECT {quote_columns(columns)} FROM {table} ORDER BY {quote_columns(columns[:4])}"  # noqa: S608  our own names
 
 
-def write_backup(
-    file: BinaryIO, header: BackupHeader, tables: Iterable[tuple[str, Iterable[tuple[object, ...]]]]
-) -> int:
+_TableRows = Iterable[tuple[str, Iterable[tuple[object, ...]]]]
+
+
+def write_backup(file: BinaryIO, header: BackupHeader, tables: _TableRows) -> int:
     """Write a backup; returns the number of rows."""
     rows = 0
     _write_line(file, header)

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY, Block
-from podpool.ledger.domain.rows import NetworkContainerRow, SubnetRow
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import scaler_ladder
 from podpool.ledger.domain.subnet_layout import BLOCK_SIZE
 from podpool.ledger.storage.backup import BackupRow
@@ -46,7 +46,7 @@ class _Recount:
 
     def __init__(self) -> None:
         self.subnets: dict[int, SubnetRow] = {}
-        self.ncs: dict[int, NetworkContainerRow] = {}
+        self.ncs: dict[int, NcRow] = {}
         self.held: Counter[int] = Counter()
         self._cooling: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._blocks: defaultdict[int, list[int]] = defaultdict(list)
@@ -59,21 +59,16 @@ class _Recount:
     def read_subnet(self, row: dict[str, Any]) -> None:
         subnet = msgspec.json.decode(row["row"], type=SubnetRow)
         self.subnets[subnet.number] = subnet
-        if (row["number"], row["network"], row["name"], row["due"]) != (
-            *(subnet.number, subnet.spec.network, subnet.spec.name),
-            subnet.due,
-        ):
+        stored = subnet.number, subnet.spec.network, subnet.spec.name, subnet.due
+        if (row["number"], row["network"], row["name"], row["due"]) != stored:
             self._faults.append(f"subnet {row['number']}: columns and row differ")
 
     def read_network_container(self, row: dict[str, Any]) -> None:
-        nc = msgspec.json.decode(row["row"], type=NetworkContainerRow)
+        nc = msgspec.json.decode(row["row"], type=NcRow)
         self.ncs[nc.number] = nc
         columns = ("number", "id", "cluster", "subnet", "node", "node_uid", "pod_short_since", "buffer_short_since")
         same = all(row[column] == getattr(nc, column) for column in columns)
-        if not same or (bool(row["closed"]), bool(row["third_party"])) != (
-            nc.closed,
-            nc.inferred is not None,
-        ):
+        if not same or (bool(row["closed"]), bool(row["third_party"])) != (nc.closed, nc.inferred is not None):
             self._faults.append(f"network container {row['id']}: columns and row differ")
 
     def read_block(self, row: dict[str, Any]) -> None:
@@ -84,9 +79,8 @@ class _Recount:
         block = Block.decode(row["slots"])
         assignable = set(subnet.layout.slots(number))
         if block.ready != row["ready"]:
-            self._faults.append(
-                f"block {number} of {subnet.name}: column ready is {row['ready']}, the slots give {block.ready}"
-            )
+            ready = f"column ready is {row['ready']}, the slots give {block.ready}"
+            self._faults.append(f"block {number} of {subnet.name}: {ready}")
         for slot in range(BLOCK_SIZE):
             owner = block.owner(slot)
             if slot not in assignable and owner is not None:
@@ -124,18 +118,16 @@ class _Recount:
             yield from self._subnet_faults(number, subnet)
         for number, nc in self.ncs.items():
             yield from self._nc_faults(number, nc)
-        nodes = Counter(
-            (row.cluster, row.node, row.node_uid, row.subnet) for row in self.ncs.values() if not row.closed
-        )
+        ncs = (row for row in self.ncs.values() if not row.closed)
+        nodes = Counter((row.cluster, row.node, row.node_uid, row.subnet) for row in ncs)
         for (cluster, node, *_), count in nodes.items():
             if count > 1:
                 yield f"node {node} of cluster {cluster} has {count} open network containers in one subnet"
 
     def _subnet_faults(self, number: int, subnet: SubnetRow) -> Iterator[str]:
         ncs = [row for row in self.ncs.values() if row.subnet == number]
-        totals = [
-            sum(row.load.reservation(scaler) for row in ncs if row.load is not None) for scaler in scaler_ladder(subnet)
-        ]
+        loads = [row.load for row in ncs if row.load is not None]
+        totals = [sum(load.reservation(scaler) for load in loads) for scaler in scaler_ladder(subnet)]
         cooling = {since: count for since, count in subnet.cooling if since > subnet.reusable_stamp}
         for what, stored, counted in (
             ("held addresses", subnet.held, self.held[number]),
@@ -149,7 +141,7 @@ class _Recount:
             if stored != counted:
                 yield f"subnet {subnet.name}: {what}: stored {stored}, counted {counted}"
 
-    def _nc_faults(self, number: int, nc: NetworkContainerRow) -> Iterator[str]:
+    def _nc_faults(self, number: int, nc: NcRow) -> Iterator[str]:
         blocks, primaries = sorted(self._blocks[number]), self._primaries[number]
         if list(nc.blocks) != blocks:
             yield f"network container {nc.id}: blocks: stored {list(nc.blocks)}, counted {blocks}"
@@ -162,7 +154,7 @@ class _Recount:
             yield f"cluster {nc.cluster} has a network container in {subnet.name}, but is not a member"
 
 
-def _describe(nc: NetworkContainerRow | None, number: int) -> str:
+def _describe(nc: NcRow | None, number: int) -> str:
     if nc is None:
         return f"network container {number}, which does not exist"
     return f"network container {nc.id}, which is {'closed' if nc.closed else 'in another subnet'}"

@@ -27,9 +27,8 @@ _BATCH = 1_000
 async def back_up(connection: "Connection", file: BinaryIO) -> int:
     """Write a consistent backup; returns the number of rows."""
     async with connection.transaction(isolation="repeatable_read", readonly=True):
-        header = BackupHeader(
-            schema=len(migration_scripts("postgres")), revision=await connection.fetchval("SELECT revision FROM ledger")
-        )
+        revision = await connection.fetchval("SELECT revision FROM ledger")
+        header = BackupHeader(schema=len(migration_scripts("postgres")), revision=revision)
         tables = [(table, [tuple(row) for row in await connection.fetch(select_all(table))]) for table in TABLES]
         return write_backup(file, header, tables)
 

@@ -119,9 +119,8 @@ async def write_changes(
 
 async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) -> bool:
     """Read what other replicas have written since the cache was current; returns False if that is not known."""
-    found = await connection.fetch(
-        "SELECT commit_token, changed_keys FROM change WHERE number >= $1 ORDER BY number", cache.ledger.commits
-    )
+    statement = "SELECT commit_token, changed_keys FROM change WHERE number >= $1 ORDER BY number"
+    found = await connection.fetch(statement, cache.ledger.commits)
     if len(found) != ledger.commits - cache.ledger.commits + 1:
         return False
     if found[0]["commit_token"] != cache.ledger.commit_token:

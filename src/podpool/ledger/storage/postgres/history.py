@@ -38,6 +38,7 @@ ON CONFLICT (network, address, cluster, uid) DO UPDATE SET
   since = least(pod_usage.since, excluded.since), until = greatest(pod_usage.until, excluded.until),
   node = greatest(pod_usage.node, excluded.node)
 """  # noqa: S608  our own names
+_RESERVE_NUMBERS = "SELECT nextval(pg_get_serial_sequence('allocation_period', 'number')) FROM generate_series(1, $1)"
 _RESERVED_NUMBERS = 256
 """Period numbers that are reserved at once."""
 
@@ -107,7 +108,6 @@ class PostgresHistory:
         """Cached rows were changed that are too rare to be listed one by one for other replicas."""
 
     def token(self, id_: str) -> TokenRow | None:
-        """Return a token."""
         tokens = self.cache.tokens
         if id_ not in tokens.rows:
             found = self._fetch_one("SELECT row FROM token WHERE id = $1", id_)
@@ -115,57 +115,40 @@ class PostgresHistory:
         return tokens.rows[id_]
 
     def tokens(self) -> list[TokenRow]:
-        """Return all tokens by ID."""
         for found in self._fetch_all("SELECT id, row FROM token"):
             self.cache.tokens.load(found["id"], _token_decoder.decode(found["row"]))
         return sorted(self.cache.tokens.existing(), key=lambda row: row.id)
 
     def put_token(self, row: TokenRow) -> None:
-        """Write a token."""
         self.invalidate_all = True
-        self._execute(
-            "INSERT INTO token VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET row = $2", row.id, encode_row(row)
-        )
+        statement = "INSERT INTO token VALUES ($1, $2) ON CONFLICT (id) DO UPDATE SET row = $2"
+        self._execute(statement, row.id, encode_row(row))
         self.cache.tokens.put(row.id, row)
 
     def unindexed_events(self, limit: int) -> list[EventRow]:
-        """Return the oldest events that are not indexed yet."""
-        found = self._fetch_all(
-            "SELECT number, at, cluster, events FROM event WHERE unindexed = 1 ORDER BY number LIMIT $1", limit
-        )
-        events = [
-            EventRow(
-                number=row["number"], at=row["at"], cluster=row["cluster"], events=_events_decoder.decode(row["events"])
-            )
-            for row in found
-        ]
+        statement = "SELECT number, at, cluster, events FROM event WHERE unindexed = 1 ORDER BY number LIMIT $1"
+        found = self._fetch_all(statement, limit)
+        events = [EventRow(**{**dict(row), "events": _events_decoder.decode(row["events"])}) for row in found]
         self._prefetch(events)
         return events
 
     def mark_indexed(self, numbers: Iterable[int]) -> None:
-        """Mark events as indexed."""
         self._execute("UPDATE event SET unindexed = 0 WHERE number = ANY($1::bigint[])", list(numbers))
 
     def open_periods(self, *, network: str, address: str) -> list[AllocationPeriodRow]:
-        """Return the open periods of an address."""
         prefetched = self._buffer.open_periods.get(address)
         if prefetched is None:
             return self._periods("network = $1 AND address = $2 AND until IS NULL", network, address)
         return [row for row in prefetched if row.network == network]
 
     def open_period(self, row: AllocationPeriodRow) -> None:
-        """Write a new period."""
         self._require_lock()
         if not self._buffer.numbers:
-            reserved = self._fetch_all(
-                "SELECT nextval(pg_get_serial_sequence('allocation_period', 'number')) FROM generate_series(1, $1)",
-                _RESERVED_NUMBERS,
-            )
+            reserved = self._fetch_all(_RESERVE_NUMBERS, _RESERVED_NUMBERS)
             self._buffer.numbers = [number for (number,) in reversed(reserved)]
         self._buffer.open(msgspec.structs.replace(row, number=self._buffer.numbers.pop()))
 
     def close_periods(self, *, until: float, number: int | None = None, nc_id: str | None = None) -> None:
-        """Close one period, or all of a network container."""
         self._require_lock()
         if number is not None:
             self._buffer.close(number, until)
@@ -173,17 +156,14 @@ class PostgresHistory:
             self._buffer.close_nc(nc_id or "", until)
 
     def periods(self, query: HistoryQuery) -> list[AllocationPeriodRow]:
-        """Return the periods of an address or a node that overlap a time."""
         condition, values = periods_condition(query, "$")
         return self._periods(condition, *values)
 
     def put_pod_usage(self, row: PodUsageRow) -> None:
-        """Write the usage of an address by a Pod."""
         self._require_lock()
         self._buffer.usages.append(msgspec.structs.astuple(row))
 
     def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
-        """Return the Pods of a cluster that used an address within a time."""
         return self._usages(
             "network = $1 AND address = $2 AND cluster = $3 AND since <= $4 AND (until IS NULL OR until > $5)"
             " ORDER BY since DESC, uid",
@@ -191,12 +171,10 @@ class PostgresHistory:
         )
 
     def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
-        """Return the addresses that Pods used within a time."""
         condition, values = usages_condition(query, "$")
         return self._usages(condition, *values)
 
     def trim_history(self, *, before: float, limit: int) -> int:
-        """Delete what ended before a time."""
         self.flush_buffer()
         # the oldest events have the lowest numbers: an index by time would slow down every call
         oldest = "SELECT number, at, unindexed FROM event ORDER BY number LIMIT $2"

@@ -54,9 +54,8 @@ class NotificationListener:
             try:
                 await self._listen()
             except CONNECTION_ERRORS as error:
-                log.warning(
-                    "PostgreSQL notifications interrupted, reconnecting", error=f"{type(error).__name__}: {error}"
-                )
+                text = f"{type(error).__name__}: {error}"
+                log.warning("PostgreSQL notifications interrupted, reconnecting", error=text)
             await asyncio.sleep(_RECONNECT_DELAY)
 
     async def _listen(self) -> None:

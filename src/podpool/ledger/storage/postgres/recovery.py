@@ -7,24 +7,23 @@ from podpool.ledger.domain.rows import OwnershipConflictRow
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.history import PostgresHistory
 
+_INSERT_PENDING = "INSERT INTO pending_inventory (cluster, network, subnet) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING"
+
 
 class PostgresRecovery(PostgresHistory):
     """The rows that a recovery needs."""
 
     def add_member(self, member: Membership) -> None:
-        """Add a membership."""
         self._load_members()
         if not self.cache.members.rows.get(member):
             self.dirty = True
             self.cache.members.put(member, True)  # noqa: FBT003  True: the row exists
 
     def members(self) -> list[Membership]:
-        """Return all memberships."""
         self._load_members()
         return sorted(member for member, present in self.cache.members.rows.items() if present)
 
     def pending_inventories(self, name: SubnetName | None = None) -> list[Membership]:
-        """Return the memberships whose inventory is missing."""
         self._load_pending_inventories()
         if not self.cache.pending_inventories.rows:  # always, except after a restore
             return []
@@ -34,18 +33,13 @@ class PostgresRecovery(PostgresHistory):
         return sorted(found, key=lambda member: (member[1:], member[0]))
 
     def require_inventories(self, members: Iterable[Membership]) -> None:
-        """Require inventories of members."""
         self._load_pending_inventories()
         for member in members:
             self.invalidate_all = True
-            self._execute(
-                "INSERT INTO pending_inventory (cluster, network, subnet) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
-                *member,
-            )
+            self._execute(_INSERT_PENDING, *member)
             self.cache.pending_inventories.put(member, True)  # noqa: FBT003  True: the row exists
 
     def clear_pending_inventories(self, cluster: str) -> None:
-        """Stop waiting for a cluster's inventory."""
         pending = [member for member in self.pending_inventories() if member[0] == cluster]
         if pending:
             self.invalidate_all = True
@@ -54,7 +48,6 @@ class PostgresRecovery(PostgresHistory):
             self.cache.pending_inventories.put(member, None)
 
     def conflicts(self) -> list[OwnershipConflictRow]:
-        """Return the ownership conflicts."""
         if self._mark_loaded("ownership_conflict"):
             for row in self._fetch_all('SELECT subnet, address, holder, claimant, "grant" FROM ownership_conflict'):
                 conflict = OwnershipConflictRow(**{**dict(row), "address": int(row["address"])})
@@ -62,7 +55,6 @@ class PostgresRecovery(PostgresHistory):
         return sorted(self.cache.conflicts.existing(), key=_conflict_key)
 
     def add_conflict(self, row: OwnershipConflictRow) -> None:
-        """Write an ownership conflict."""
         self.conflicts()
         self.invalidate_all = True
         self._execute(
@@ -75,14 +67,11 @@ class PostgresRecovery(PostgresHistory):
         self.cache.conflicts.put(_conflict_key(row), row)
 
     def delete_conflicts(self, *, subnet: int | None = None, address: int | None = None) -> int:
-        """Delete ownership conflicts; returns their number."""
         deleted = [row for row in self.conflicts() if subnet is None or (row.subnet, row.address) == (subnet, address)]
         for row in deleted:
             self.invalidate_all = True
-            self._execute(
-                "DELETE FROM ownership_conflict WHERE subnet = $1 AND address = $2 AND claimant = $3",
-                *_conflict_key(row),
-            )
+            condition = "subnet = $1 AND address = $2 AND claimant = $3"
+            self._execute(f"DELETE FROM ownership_conflict WHERE {condition}", *_conflict_key(row))  # noqa: S608  our own names
             self.cache.conflicts.put(_conflict_key(row), None)
         return len(deleted)
 

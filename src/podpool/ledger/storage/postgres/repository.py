@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.domain.block import Block
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NetworkContainerRow, SubnetRow, encode_row
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only
 from podpool.ledger.storage.postgres.recovery import PostgresRecovery
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 _cluster_decoder = msgspec.json.Decoder(ClusterRow)
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
-_nc_decoder = msgspec.json.Decoder(NetworkContainerRow)
+_nc_decoder = msgspec.json.Decoder(NcRow)
 
 _MIN_READ_AHEAD = 16
 """Rows that are read at once for an ordered index, at least."""
@@ -44,12 +44,10 @@ class PostgresRepository(PostgresRecovery):
 
     @property
     def revision(self) -> int:
-        """The revision of the database."""
         return self.cache.ledger.revision
 
     @property
     def epoch(self) -> int:
-        """The number of rollbacks detected so far."""
         return self.cache.ledger.epoch
 
     def run_atomically(self, transaction: Callable[["PostgresRepository"], T]) -> T:
@@ -75,24 +73,20 @@ class PostgresRepository(PostgresRecovery):
         return result
 
     def advance_revision(self, *, floor: int = 0) -> int:
-        """Increment the revision."""
         if floor or not self._revision_advanced:
             self._update_ledger(revision=max(self.revision + 1, floor))
             self._revision_advanced = True
         return self.revision
 
     def start_epoch(self) -> int:
-        """Increment the epoch."""
         self._update_ledger(epoch=self.epoch + 1)
         return self.epoch
 
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
-        """Write an event."""
         self.dirty = True
         self.events.append((self.revision, at, cluster, kind, encode_row(events)))
 
     def cluster(self, id_: str) -> ClusterRow | None:
-        """Return a cluster."""
         rows = self.cache.clusters
         if id_ not in rows.rows:
             found = self._fetch_one("SELECT row FROM cluster WHERE id = $1", id_)
@@ -100,18 +94,15 @@ class PostgresRepository(PostgresRecovery):
         return rows.rows[id_]
 
     def clusters(self) -> list[ClusterRow]:
-        """Return all clusters by ID."""
         for found in self._fetch_all("SELECT id, row FROM cluster"):
             self.cache.clusters.load(found["id"], _cluster_decoder.decode(found["row"]))
         return sorted(self.cache.clusters.existing(), key=lambda row: row.id)
 
     def put_cluster(self, row: ClusterRow) -> None:
-        """Write a cluster."""
         self.dirty = True
         self.cache.clusters.put(row.id, row)
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
-        """Return a subnet by its name."""
         key = (name.network, name.name)
         if key not in self.cache.subnet_by_name:
             self.cache.subnet_by_name[key] = None
@@ -120,37 +111,31 @@ class PostgresRepository(PostgresRecovery):
         return None if number is None else self.cache.subnets.rows[number]
 
     def subnet_by_number(self, number: int) -> SubnetRow:
-        """Return a subnet by its number."""
         if number not in self.cache.subnets.rows:
             self._load_subnets("number = $1", number)
         return _require(self.cache.subnets.rows.get(number), "subnet", number)
 
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
-        """Return subnets by network and name."""
         self._load_subnets("$1::text IS NULL OR network = $1", network)
         rows = [row for row in self.cache.subnets.existing() if network in (None, row.spec.network)]
         return sorted(rows, key=lambda row: (row.spec.network, row.spec.name))
 
     def due(self, wall: float) -> list[int]:
-        """Return the subnets with a timer due by this time."""
         self._load_subnets("due <= $1", wall)
         return sorted(row.number for row in self.cache.subnets.existing() if row.due is not None and row.due <= wall)
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
-        """Insert a subnet and assign its number."""
         self._update_ledger(last_subnet=self.cache.ledger.last_subnet + 1)
         numbered = replace(row, number=self.cache.ledger.last_subnet)
         self.put_subnet(numbered)
         return numbered
 
     def put_subnet(self, row: SubnetRow) -> None:
-        """Write a subnet."""
         self.dirty = True
         self.cache.subnets.put(row.number, row)
         self.changed[row.number] = None
 
     def delete_subnet_row(self, row: SubnetRow) -> None:
-        """Delete a subnet with its blocks and network containers."""
         self.invalidate_all = True
         for table, column in (("block", "subnet"), ("network_container", "subnet"), ("subnet", "number")):
             self._execute(f"DELETE FROM {table} WHERE {column} = $1", row.number)  # noqa: S608  our own names
@@ -163,22 +148,19 @@ class PostgresRepository(PostgresRecovery):
         self.cache.subnets.put(row.number, None)
         self.changed[row.number] = None
 
-    def nc(self, id_: str) -> NetworkContainerRow | None:
-        """Return a network container."""
+    def nc(self, id_: str) -> NcRow | None:
         if id_ not in self.cache.nc_by_id:
             self.cache.nc_by_id[id_] = None
             self._load_ncs("id = $1", id_)
         number = self.cache.nc_by_id[id_]
         return None if number is None else self.cache.ncs.rows[number]
 
-    def nc_by_number(self, number: int) -> NetworkContainerRow:
-        """Return a network container by its number."""
+    def nc_by_number(self, number: int) -> NcRow:
         if number not in self.cache.ncs.rows:
             self._load_ncs("number = $1", number)
         return _require(self.cache.ncs.rows.get(number), "network container", number)
 
-    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NetworkContainerRow | None:
-        """Return the open network container of a node in a subnet."""
+    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NcRow | None:
         node_key = (cluster, node, node_uid, subnet)
         if node_key not in self.cache.nc_by_node:
             self.cache.nc_by_node[node_key] = None
@@ -186,45 +168,36 @@ class PostgresRepository(PostgresRecovery):
         number = self.cache.nc_by_node[node_key]
         return None if number is None else self.cache.ncs.rows[number]
 
-    def ncs(self, cluster: str) -> list[NetworkContainerRow]:
-        """Return the open network containers of a cluster."""
+    def ncs(self, cluster: str) -> list[NcRow]:
         self._load_cluster_ncs(cluster)
         return self._open_ncs(lambda row: row.cluster == cluster)
 
     def nc_count(self, cluster: str) -> int:
-        """Return the number of open network containers of a cluster."""
         return len(self.ncs(cluster))
 
-    def ncs_in_subnet(self, subnet: int) -> list[NetworkContainerRow]:
-        """Return the open network containers in a subnet."""
+    def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
         self._load_ncs("subnet = $1 AND closed = 0", subnet)
         return self._open_ncs(lambda row: row.subnet == subnet)
 
-    def third_party(self, subnet: int) -> list[NetworkContainerRow]:
-        """Return the open network containers of third-party agents."""
+    def third_party(self, subnet: int) -> list[NcRow]:
         self._load_ncs("subnet = $1 AND third_party = 1", subnet)
         return self._open_ncs(lambda row: row.subnet == subnet and row.inferred is not None)
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """Return network containers with waiting Pods, the longest waiting first."""
+    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
         return self._first_waiting(self.cache.waiting_for_pods[subnet], subnet, "pod_short_since", limit)
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """Return network containers that are short of buffer, the longest waiting first."""
+    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
         return self._first_waiting(self.cache.waiting_for_buffer[subnet], subnet, "buffer_short_since", limit)
 
-    def add_nc(self, row: NetworkContainerRow) -> NetworkContainerRow:
-        """Assign the number of a new network container."""
+    def add_nc(self, row: NcRow) -> NcRow:
         self._update_ledger(last_nc=self.cache.ledger.last_nc + 1)
         return replace(row, number=self.cache.ledger.last_nc)
 
-    def put_nc(self, row: NetworkContainerRow) -> None:
-        """Write a network container."""
+    def put_nc(self, row: NcRow) -> None:
         self.dirty = True
         self.cache.ncs.put(row.number, row)
 
     def block(self, subnet: int, number: int) -> Block | None:
-        """Return a block."""
         key = (subnet, number)
         blocks = self.cache.blocks
         if key not in blocks.rows and number <= self._last_block(subnet):
@@ -234,17 +207,13 @@ class PostgresRepository(PostgresRecovery):
         return None if cached is None else cached.block.copy()
 
     def reusable_block(self, subnet: int, reusable_stamp: int) -> int | None:
-        """Return the block with the slot that has been free for longest."""
         index = self.cache.reusable_blocks[subnet]
         while (first := index.first(1)) is None:
             found = self._fetch_all(
                 "SELECT number, ready, slots FROM block"
                 " WHERE subnet = $1 AND ready IS NOT NULL AND (ready, number) > ($2, $3)"
                 " ORDER BY ready, number LIMIT $4",
-                subnet,
-                int(max(index.complete_to[0], _MIN_BIGINT)),
-                index.complete_to[1],
-                _MIN_READ_AHEAD,
+                *(subnet, int(max(index.complete_to[0], _MIN_BIGINT)), index.complete_to[1], _MIN_READ_AHEAD),
             )
             for row in found:
                 self.cache.blocks.load((subnet, row["number"]), _cached_block(row))
@@ -252,7 +221,6 @@ class PostgresRepository(PostgresRecovery):
         return first[0][1] if first and first[0][0] <= reusable_stamp else None
 
     def put_block(self, subnet: int, number: int, block: Block) -> None:
-        """Write a block."""
         self.dirty = True
         self.cache.blocks.put((subnet, number), CachedBlock(block.ready, block.copy()))
 
@@ -295,19 +263,17 @@ class PostgresRepository(PostgresRecovery):
             self.cache.last_block[subnet] = -1 if found is None or found[0] is None else found[0]
         return self.cache.last_block[subnet]
 
-    def _open_ncs(self, condition: Callable[[NetworkContainerRow], bool]) -> list[NetworkContainerRow]:
+    def _open_ncs(self, condition: Callable[[NcRow], bool]) -> list[NcRow]:
         rows = [row for row in self.cache.ncs.existing() if not row.closed and condition(row)]
         return sorted(rows, key=lambda row: row.number)
 
-    def _first_waiting(self, index: OrderedIndex, subnet: int, column: str, limit: int) -> list[NetworkContainerRow]:
+    def _first_waiting(self, index: OrderedIndex, subnet: int, column: str, limit: int) -> list[NcRow]:
         while (first := index.first(limit)) is None:
             read_ahead = max(limit, _MIN_READ_AHEAD)
             found = self._fetch_all(
                 f"SELECT number, {column} AS since, row FROM network_container"  # noqa: S608  our own names
                 f" WHERE subnet = $1 AND ({column}, number) > ($2, $3) ORDER BY {column}, number LIMIT $4",
-                subnet,
-                *index.complete_to,
-                read_ahead,
+                *(subnet, *index.complete_to, read_ahead),
             )
             for row in found:
                 self.cache.ncs.load(row["number"], _nc_decoder.decode(row["row"]))
@@ -329,9 +295,8 @@ async def refresh_subnets(connection: "Connection", cache: RowCache, numbers: Se
 
 async def refresh_ncs(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:
     """Refresh network containers."""
-    for row in await connection.fetch(
-        "SELECT number, row FROM network_container WHERE number = ANY($1::bigint[])", numbers
-    ):
+    statement = "SELECT number, row FROM network_container WHERE number = ANY($1::bigint[])"
+    for row in await connection.fetch(statement, numbers):
         cache.ncs.refresh(row["number"], _nc_decoder.decode(row["row"]))
 
 

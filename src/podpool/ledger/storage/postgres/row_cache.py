@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from podpool.ledger.domain.block import Block
-from podpool.ledger.domain.rows import ClusterRow, NetworkContainerRow, OwnershipConflictRow, SubnetRow, TokenRow
+from podpool.ledger.domain.rows import ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, TokenRow
 
 if TYPE_CHECKING:
     from podpool.ledger.domain.repository import Membership
@@ -39,7 +39,7 @@ class CachedBlock(msgspec.Struct, frozen=True):
 
 
 _NO_BLOCK = CachedBlock(None, Block.new(()))
-_NO_NC = NetworkContainerRow(number=0, id="", cluster="", subnet=0, node="", node_uid="", closed=True)
+_NO_NC = NcRow(number=0, id="", cluster="", subnet=0, node="", node_uid="", closed=True)
 
 
 class CachedTable(Generic[K, V]):
@@ -146,20 +146,14 @@ class RowCache:
         self.clusters: CachedTable[str, ClusterRow] = CachedTable()
         self.tokens: CachedTable[str, TokenRow] = CachedTable()
         self.subnets: CachedTable[int, SubnetRow] = CachedTable(self._index_subnet)
-        self.ncs: CachedTable[int, NetworkContainerRow] = CachedTable(self._index_nc)
+        self.ncs: CachedTable[int, NcRow] = CachedTable(self._index_nc)
         self.blocks: CachedTable[tuple[int, int], CachedBlock] = CachedTable(self._index_block)
         self.members: CachedTable[Membership, bool] = CachedTable()
         self.pending_inventories: CachedTable[Membership, bool] = CachedTable()
         self.conflicts: CachedTable[tuple[int, str, int], OwnershipConflictRow] = CachedTable()
         self.tables: tuple[CachedTable[Any, Any], ...] = (
-            self.clusters,
-            self.tokens,
-            self.subnets,
-            self.ncs,
-            self.blocks,
-            self.members,
-            self.pending_inventories,
-            self.conflicts,
+            *(self.clusters, self.tokens, self.subnets, self.ncs, self.blocks),
+            *(self.members, self.pending_inventories, self.conflicts),
         )
         self.loaded: set[str] = set()
         """Tables, or parts of them, whose rows are all cached."""
@@ -184,7 +178,7 @@ class RowCache:
         if row is not None:
             self.subnet_by_name[row.spec.network, row.spec.name] = number if after else None
 
-    def _index_nc(self, number: int, before: NetworkContainerRow | None, after: NetworkContainerRow | None) -> None:
+    def _index_nc(self, number: int, before: NcRow | None, after: NcRow | None) -> None:
         row = after or before
         if row is None:
             return
@@ -209,5 +203,5 @@ def _index_key(time: float | None, number: int) -> IndexKey | None:
     return None if time is None else (time, number)
 
 
-def _node_key(row: NetworkContainerRow | None) -> NodeKey | None:
+def _node_key(row: NcRow | None) -> NodeKey | None:
     return None if row is None or row.closed else (row.cluster, row.node, row.node_uid, row.subnet)

@@ -15,6 +15,7 @@ import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
 import msgspec
@@ -61,7 +62,8 @@ _MAX_CACHED_ROWS = 50_000
 """Beyond it the cache is dropped, and rows are read again when they are needed."""
 _LEDGER_COLUMNS = ", ".join(LedgerRow.__struct_fields__)
 
-_Committed = tuple[Sequence[TransactionResult[object]], Sequence[int]]
+_Results = Sequence[TransactionResult[object]]
+_Committed = tuple[_Results, Sequence[int]]
 """The results of transactions, and the subnets that they changed."""
 
 
@@ -70,7 +72,7 @@ class _UncertainCommit(msgspec.Struct, frozen=True):
 
     token_before: int
     token_after: int
-    results: Sequence[TransactionResult[object]]
+    results: _Results
     changed: Sequence[int]
 
 
@@ -189,11 +191,9 @@ class PostgresStore:
         connection, cache = self._usable_cache
         self._cache = None  # until it is known to be what the database will contain
         repo = PostgresRepository(connection, cache, locked=False)
-        transactions = [job.transaction for job in group]
         try:
-            results = await greenlet_spawn(
-                lambda: self._run_transactions(repo, transactions), before_await=self._wait_written
-            )
+            run = partial(self._run_transactions, repo, [job.transaction for job in group])
+            results = await greenlet_spawn(run, before_await=self._wait_written)
         except LedgerLockRequired:
             if await self._finish_in_flight():
                 self._cache = cache
@@ -213,11 +213,7 @@ class PostgresStore:
         return True
 
     async def _write(
-        self,
-        connection: "Connection",
-        repo: PostgresRepository,
-        group: Sequence[Job],
-        results: Sequence[TransactionResult[object]],
+        self, connection: "Connection", repo: PostgresRepository, group: Sequence[Job], results: _Results
     ) -> bool:
         """Write the changes and resolve the jobs; returns False if another replica has written, or on failure."""
         before, after = repo.cache.ledger.commit_token, self._rng.getrandbits(63)
@@ -260,9 +256,7 @@ class PostgresStore:
         self._jobs.extendleft(reversed(group[len(results) :]))
         self._resolve(group, results, changed)
 
-    def _resolve(
-        self, group: Sequence[Job], results: Sequence[TransactionResult[object]], changed: Sequence[int]
-    ) -> None:
+    def _resolve(self, group: Sequence[Job], results: _Results, changed: Sequence[int]) -> None:
         if self._on_commit:
             self._on_commit(len(results))
         self._listeners.notify(changed)
@@ -287,16 +281,12 @@ class PostgresStore:
                 self._uncertain = None  # the server has answered: nothing was committed
                 return [TransactionResult(error=error) for _ in transactions], ()
 
-    def _unreachable(
-        self, transactions: Sequence[Transaction], error: BaseException
-    ) -> Sequence[TransactionResult[object]]:
+    def _unreachable(self, transactions: Sequence[Transaction], error: BaseException) -> _Results:
         log.error("PostgreSQL unreachable", error=f"{type(error).__name__}: {error}", count=len(transactions))
         effect = "nothing was changed" if self._uncertain is None else "the change may have been made"
         self._uncertain = None
-        return [
-            TransactionResult(error=Unavailable(f"PostgreSQL is unreachable, {effect}: repeat the call"))
-            for _ in transactions
-        ]
+        failed = Unavailable(f"PostgreSQL is unreachable, {effect}: repeat the call")
+        return [TransactionResult(error=failed) for _ in transactions]
 
     async def _run_locked(self, transactions: Sequence[Transaction]) -> _Committed:
         """Run transactions in one database transaction; returns their results and the subnets that changed."""
@@ -334,9 +324,7 @@ class PostgresStore:
             await write_changes(connection, repo, commit_token=after, notification=notification)
         return results, changed
 
-    def _run_transactions(
-        self, repo: PostgresRepository, transactions: Sequence[Transaction]
-    ) -> list[TransactionResult[object]]:
+    def _run_transactions(self, repo: PostgresRepository, transactions: Sequence[Transaction]) -> _Results:
         self._check_server(repo)
         results: list[TransactionResult[object]] = []
         try:
@@ -382,11 +370,10 @@ async def _lock(connection: "Connection") -> LedgerRow:
     return LedgerRow(**dict(row))
 
 
-def _resolve_uncertain(uncertain: _UncertainCommit, token: int) -> Sequence[TransactionResult[object]]:
+def _resolve_uncertain(uncertain: _UncertainCommit, token: int) -> _Results:
     """Return the results of a commit without an answer, when the token is not the one before it."""
     if token == uncertain.token_after:
         return uncertain.results
-    error = Unavailable(
-        "the connection to PostgreSQL broke during the commit, which may have taken effect: repeat the call"
-    )
+    broken = "the connection to PostgreSQL broke during the commit, which may have taken effect: repeat the call"
+    error = Unavailable(broken)
     return [TransactionResult(error=error) for _ in uncertain.results]

@@ -32,65 +32,47 @@ class SqliteHistory:
         self.dirty = False
 
     def token(self, id_: str) -> TokenRow | None:
-        """Return a token."""
         found = self._fetch_one("SELECT row FROM token WHERE id = ?", id_)
         return _token.decode(found[0]) if found else None
 
     def tokens(self) -> list[TokenRow]:
-        """Return all tokens by ID."""
         return [_token.decode(row) for (row,) in self._sql.execute("SELECT row FROM token ORDER BY id")]
 
     def put_token(self, row: TokenRow) -> None:
-        """Write a token."""
         self._execute("INSERT INTO token VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, encode_row(row))
 
     def unindexed_events(self, limit: int) -> list[EventRow]:
-        """Return the oldest events that are not indexed yet."""
-        found = self._sql.execute(
-            "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?", (limit,)
-        )
-        return [
-            EventRow(number=number, at=at, cluster=cluster, events=_events.decode(events))
-            for number, at, cluster, events in found
-        ]
+        statement = "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?"
+        found = self._sql.execute(statement, (limit,))
+        return [EventRow(number=n, at=at, cluster=cluster, events=_events.decode(e)) for n, at, cluster, e in found]
 
     def mark_indexed(self, numbers: Iterable[int]) -> None:
-        """Mark events as indexed."""
         self.dirty = True
         self._sql.executemany("UPDATE event SET unindexed = 0 WHERE number = ?", [(number,) for number in numbers])
 
     def open_periods(self, *, network: str, address: str) -> list[AllocationPeriodRow]:
-        """Return the open periods of an address."""
         return self._periods("network = ? AND address = ? AND until IS NULL", network, address)
 
     def open_period(self, row: AllocationPeriodRow) -> None:
-        """Write a new period."""
         values = msgspec.structs.astuple(row)[1:]
         placeholders = "NULL, ?, ?, ?, ?, ?, ?, ?, ?, ?"
         self._execute(f"INSERT INTO allocation_period ({_PERIOD_COLUMNS}) VALUES ({placeholders})", *values)  # noqa: S608  our own names
 
     def close_periods(self, *, until: float, number: int | None = None, nc_id: str | None = None) -> None:
-        """Close one period, or all of a network container."""
         if number is not None:
             self._execute("UPDATE allocation_period SET until = ? WHERE number = ?", until, number)
         else:
             self._execute("UPDATE allocation_period SET until = ? WHERE nc_id = ? AND until IS NULL", until, nc_id)
 
     def periods(self, query: HistoryQuery) -> list[AllocationPeriodRow]:
-        """Return the periods of an address or a node that overlap a time."""
         condition, values = periods_condition(query, "?")
         return self._periods(condition, *values)
 
     def put_pod_usage(self, row: PodUsageRow) -> None:
-        """Write the usage of an address by a Pod."""
         self._execute(
             "UPDATE pod_usage SET until = ?1"
             " WHERE network = ?2 AND address = ?3 AND cluster = ?4 AND uid <> ?5 AND until IS NULL AND since < ?1",
-            row.since,
-            row.network,
-            row.address,
-            row.cluster,
-            row.uid,
+            *(row.since, row.network, row.address, row.cluster, row.uid),
         )
         self._execute(
             f"INSERT INTO pod_usage ({_USAGE_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET"  # noqa: S608  our own names
@@ -100,7 +82,6 @@ class SqliteHistory:
         )
 
     def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
-        """Return the Pods of a cluster that used an address within a time."""
         return self._usages(
             "network = ? AND address = ? AND cluster = ? AND since <= ? AND (until IS NULL OR until > ?)"
             " ORDER BY since DESC, uid",
@@ -108,12 +89,10 @@ class SqliteHistory:
         )
 
     def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
-        """Return the addresses that Pods used within a time."""
         condition, values = usages_condition(query, "?")
         return self._usages(condition, *values)
 
     def trim_history(self, *, before: float, limit: int) -> int:
-        """Delete what ended before a time."""
         # the oldest events have the lowest numbers: an index by time would slow down every call
         oldest = "SELECT number, at, unindexed FROM event ORDER BY number LIMIT ?2"
         pods = "SELECT network, address, cluster, uid FROM pod_usage WHERE until < ? LIMIT ?"

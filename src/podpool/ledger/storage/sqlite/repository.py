@@ -10,20 +10,13 @@ import msgspec
 
 from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.repository import Membership
-from podpool.ledger.domain.rows import (
-    AllocationEvent,
-    ClusterRow,
-    NetworkContainerRow,
-    OwnershipConflictRow,
-    SubnetRow,
-    encode_row,
-)
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.shared_sql import migration_scripts
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
-_nc_decoder = msgspec.json.Decoder(NetworkContainerRow)
+_nc_decoder = msgspec.json.Decoder(NcRow)
 _cluster_decoder = msgspec.json.Decoder(ClusterRow)
 
 
@@ -61,7 +54,6 @@ class SqliteRepository(SqliteHistory):
         self._revision_advanced = False
 
     def advance_revision(self, *, floor: int = 0) -> int:
-        """Increment the revision."""
         if floor or not self._revision_advanced:
             self.revision = max(self.revision + 1, floor)
             self._execute("UPDATE ledger SET revision = ?", self.revision)
@@ -69,60 +61,43 @@ class SqliteRepository(SqliteHistory):
         return self.revision
 
     def start_epoch(self) -> int:
-        """Increment the epoch."""
         self.epoch += 1
         self._execute("UPDATE ledger SET epoch = ?", self.epoch)
         return self.epoch
 
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
-        """Write an event."""
-        self._execute(
-            "INSERT INTO event (revision, at, cluster, kind, events) VALUES (?, ?, ?, ?, ?)",
-            self.revision,
-            at,
-            cluster,
-            kind,
-            encode_row(list(events)),
-        )
+        statement = "INSERT INTO event (revision, at, cluster, kind, events) VALUES (?, ?, ?, ?, ?)"
+        self._execute(statement, self.revision, at, cluster, kind, encode_row(list(events)))
 
     def cluster(self, id_: str) -> ClusterRow | None:
-        """Return a cluster."""
         found = self._fetch_one("SELECT row FROM cluster WHERE id = ?", id_)
         return _cluster_decoder.decode(found[0]) if found else None
 
     def clusters(self) -> list[ClusterRow]:
-        """Return all clusters by ID."""
         return [_cluster_decoder.decode(row) for (row,) in self._sql.execute("SELECT row FROM cluster ORDER BY id")]
 
     def put_cluster(self, row: ClusterRow) -> None:
-        """Write a cluster."""
         self._execute("INSERT INTO cluster VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, encode_row(row))
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
-        """Return a subnet by its name."""
         found = self._fetch_one("SELECT row FROM subnet WHERE network = ? AND name = ?", name.network, name.name)
         return _subnet_decoder.decode(found[0]) if found else None
 
     def subnet_by_number(self, number: int) -> SubnetRow:
-        """Return a subnet by its number."""
         found = self._fetch_one("SELECT row FROM subnet WHERE number = ?", number)
         if found is None:
             raise LookupError(f"subnet {number} does not exist")
         return _subnet_decoder.decode(found[0])
 
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
-        """Return subnets by network and name."""
-        found = self._sql.execute(
-            "SELECT row FROM subnet WHERE ?1 IS NULL OR network = ?1 ORDER BY network, name", (network,)
-        )
+        condition = "?1 IS NULL OR network = ?1 ORDER BY network, name"
+        found = self._sql.execute(f"SELECT row FROM subnet WHERE {condition}", (network,))  # noqa: S608  our own names
         return [_subnet_decoder.decode(row) for (row,) in found]
 
     def due(self, wall: float) -> list[int]:
-        """Return the subnets with a timer due by this time."""
         return [number for (number,) in self._sql.execute("SELECT number FROM subnet WHERE due <= ?", (wall,))]
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
-        """Insert a subnet and assign its number."""
         found = self._fetch_one("SELECT coalesce(max(number), 0) + 1 FROM subnet") or (1,)
         numbered = msgspec.structs.replace(row, number=found[0])
         name = numbered.name
@@ -131,182 +106,121 @@ class SqliteRepository(SqliteHistory):
         return numbered
 
     def put_subnet(self, row: SubnetRow) -> None:
-        """Write a subnet."""
         self._execute("UPDATE subnet SET due = ?, row = ? WHERE number = ?", row.due, encode_row(row), row.number)
         self.changed[row.number] = None
 
     def delete_subnet_row(self, row: SubnetRow) -> None:
-        """Delete a subnet with its blocks and network containers."""
         for table, column in (("block", "subnet"), ("network_container", "subnet"), ("subnet", "number")):
             self._execute(f"DELETE FROM {table} WHERE {column} = ?", row.number)  # noqa: S608  our own names
         self.changed[row.number] = None
 
-    def nc(self, id_: str) -> NetworkContainerRow | None:
-        """Return a network container."""
+    def nc(self, id_: str) -> NcRow | None:
         found = self._fetch_one("SELECT row FROM network_container WHERE id = ?", id_)
         return _nc_decoder.decode(found[0]) if found else None
 
-    def nc_by_number(self, number: int) -> NetworkContainerRow:
-        """Return a network container by its number."""
+    def nc_by_number(self, number: int) -> NcRow:
         (row,) = self._sql.execute("SELECT row FROM network_container WHERE number = ?", (number,)).fetchone()
         return _nc_decoder.decode(row)
 
-    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NetworkContainerRow | None:
-        """Return the open network container of a node in a subnet."""
+    def nc_of_node(self, *, cluster: str, node: str, node_uid: str, subnet: int) -> NcRow | None:
         found = self._fetch_one(
             "SELECT row FROM network_container"
             " WHERE cluster = ? AND node = ? AND node_uid = ? AND subnet = ? AND NOT closed",
-            cluster,
-            node,
-            node_uid,
-            subnet,
+            *(cluster, node, node_uid, subnet),
         )
         return _nc_decoder.decode(found[0]) if found else None
 
-    def ncs(self, cluster: str) -> list[NetworkContainerRow]:
-        """Return the open network containers of a cluster."""
+    def ncs(self, cluster: str) -> list[NcRow]:
         return self._ncs("cluster = ? AND NOT closed ORDER BY number", cluster)
 
     def nc_count(self, cluster: str) -> int:
-        """Return the number of open network containers of a cluster."""
-        (count,) = self._fetch_one(
-            "SELECT count(*) FROM network_container WHERE cluster = ? AND NOT closed", cluster
-        ) or (0,)
+        statement = "SELECT count(*) FROM network_container WHERE cluster = ? AND NOT closed"
+        (count,) = self._fetch_one(statement, cluster) or (0,)
         return int(count)
 
-    def ncs_in_subnet(self, subnet: int) -> list[NetworkContainerRow]:
-        """Return the open network containers in a subnet."""
+    def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
         return self._ncs("subnet = ? AND NOT closed ORDER BY number", subnet)
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """Return network containers with waiting Pods, the longest waiting first."""
-        return self._ncs(
-            "subnet = ? AND pod_short_since IS NOT NULL ORDER BY pod_short_since, number LIMIT ?", subnet, limit
-        )
+    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
+        return self._first_waiting("pod_short_since", subnet, limit)
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NetworkContainerRow]:
-        """Return network containers that are short of buffer, the longest waiting first."""
-        return self._ncs(
-            "subnet = ? AND buffer_short_since IS NOT NULL ORDER BY buffer_short_since, number LIMIT ?", subnet, limit
-        )
+    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
+        return self._first_waiting("buffer_short_since", subnet, limit)
 
-    def third_party(self, subnet: int) -> list[NetworkContainerRow]:
-        """Return the open network containers of third-party agents."""
+    def third_party(self, subnet: int) -> list[NcRow]:
         return self._ncs("subnet = ? AND third_party ORDER BY number", subnet)
 
-    def add_nc(self, row: NetworkContainerRow) -> NetworkContainerRow:
-        """Assign the number of a new network container."""
+    def add_nc(self, row: NcRow) -> NcRow:
         found = self._fetch_one(
             "INSERT INTO network_container (id, cluster, subnet, node, node_uid, closed, third_party, row)"
             " VALUES (?, ?, ?, ?, ?, 0, 0, '') RETURNING number",
-            row.id,
-            row.cluster,
-            row.subnet,
-            row.node,
-            row.node_uid,
+            *(row.id, row.cluster, row.subnet, row.node, row.node_uid),
         )
         return msgspec.structs.replace(row, number=found[0] if found else 0)
 
-    def put_nc(self, row: NetworkContainerRow) -> None:
-        """Write a network container."""
+    def put_nc(self, row: NcRow) -> None:
         self._execute(
             "UPDATE network_container SET node_uid = ?, closed = ?, third_party = ?, pod_short_since = ?,"
-            " buffer_short_since = ?, row = ?"
-            " WHERE number = ?",
-            row.node_uid,
-            row.closed,
-            row.inferred is not None,
-            row.pod_short_since,
-            row.buffer_short_since,
-            encode_row(row),
-            row.number,
+            " buffer_short_since = ?, row = ? WHERE number = ?",
+            *(row.node_uid, row.closed, row.inferred is not None, row.pod_short_since, row.buffer_short_since),
+            *(encode_row(row), row.number),
         )
 
     def block(self, subnet: int, number: int) -> Block | None:
-        """Return a block."""
         found = self._fetch_one("SELECT slots FROM block WHERE subnet = ? AND number = ?", subnet, number)
         return Block.decode(found[0]) if found else None
 
     def reusable_block(self, subnet: int, reusable_stamp: int) -> int | None:
-        """Return the block with the slot that has been free for longest."""
-        found = self._fetch_one(
-            "SELECT number FROM block WHERE subnet = ? AND ready <= ? ORDER BY ready, number LIMIT 1",
-            subnet,
-            reusable_stamp,
-        )
+        condition = "subnet = ? AND ready <= ? ORDER BY ready, number LIMIT 1"
+        found = self._fetch_one(f"SELECT number FROM block WHERE {condition}", subnet, reusable_stamp)  # noqa: S608  our own names
         return int(found[0]) if found else None
 
     def put_block(self, subnet: int, number: int, block: Block) -> None:
-        """Write a block."""
-        self._execute(
-            "INSERT INTO block VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET ready = ?3, slots = ?4",
-            subnet,
-            number,
-            block.ready,
-            block.encode(),
-        )
+        statement = "INSERT INTO block VALUES (?1, ?2, ?3, ?4) ON CONFLICT DO UPDATE SET ready = ?3, slots = ?4"
+        self._execute(statement, subnet, number, block.ready, block.encode())
 
     def add_member(self, member: Membership) -> None:
-        """Add a membership."""
         added = self._sql.execute("INSERT OR IGNORE INTO membership VALUES (?, ?, ?)", member).rowcount
         if added:
             self.dirty = True
             self.new_members[member] = None
 
     def members(self) -> list[Membership]:
-        """Return all memberships."""
         return self._sql.execute("SELECT cluster, network, subnet FROM membership ORDER BY 1, 2, 3").fetchall()
 
     def pending_inventories(self, name: SubnetName | None = None) -> list[Membership]:
-        """Return the memberships whose inventory is missing."""
+        pending = "SELECT cluster, network, subnet FROM pending_inventory"
         if name is None:
-            return self._sql.execute(
-                "SELECT cluster, network, subnet FROM pending_inventory ORDER BY 2, 3, 1"
-            ).fetchall()
-        return self._sql.execute(
-            "SELECT cluster, network, subnet FROM pending_inventory WHERE network = ? AND subnet = ? ORDER BY 1",
-            (name.network, name.name),
-        ).fetchall()
+            return self._sql.execute(f"{pending} ORDER BY 2, 3, 1").fetchall()
+        condition = "network = ? AND subnet = ? ORDER BY 1"
+        return self._sql.execute(f"{pending} WHERE {condition}", (name.network, name.name)).fetchall()
 
     def require_inventories(self, members: Iterable[Membership]) -> None:
-        """Require inventories of members."""
         for cluster, network, subnet in members:
             self._execute("INSERT OR IGNORE INTO pending_inventory VALUES (?, ?, ?)", network, subnet, cluster)
 
     def clear_pending_inventories(self, cluster: str) -> None:
-        """Stop waiting for a cluster's inventory."""
         self._execute("DELETE FROM pending_inventory WHERE cluster = ?", cluster)
 
     def conflicts(self) -> list[OwnershipConflictRow]:
-        """Return the ownership conflicts."""
-        found = self._sql.execute(
-            'SELECT subnet, address, holder, claimant, "grant" FROM ownership_conflict'
-            " ORDER BY subnet, address, claimant"
-        )
+        columns = 'subnet, address, holder, claimant, "grant"'
+        found = self._sql.execute(f"SELECT {columns} FROM ownership_conflict ORDER BY subnet, address, claimant")  # noqa: S608  our own names
         return [
-            OwnershipConflictRow(subnet=subnet, address=int(address), holder=holder, claimant=claimant, grant=grant)
-            for subnet, address, holder, claimant, grant in found
+            OwnershipConflictRow(subnet=s, address=int(a), holder=h, claimant=c, grant=g) for s, a, h, c, g in found
         ]
 
     def add_conflict(self, row: OwnershipConflictRow) -> None:
-        """Write an ownership conflict."""
-        address = str(row.address)
-        self._execute(
-            "INSERT OR REPLACE INTO ownership_conflict VALUES (?, ?, ?, ?, ?)",
-            row.subnet,
-            address,
-            row.holder,
-            row.claimant,
-            row.grant,
-        )
+        values = (row.subnet, str(row.address), row.holder, row.claimant, row.grant)
+        self._execute("INSERT OR REPLACE INTO ownership_conflict VALUES (?, ?, ?, ?, ?)", *values)
 
     def delete_conflicts(self, *, subnet: int | None = None, address: int | None = None) -> int:
-        """Delete ownership conflicts; returns their number."""
         self.dirty = True
-        return self._sql.execute(
-            "DELETE FROM ownership_conflict WHERE ?1 IS NULL OR (subnet = ?1 AND address = ?2)", (subnet, str(address))
-        ).rowcount
+        statement = "DELETE FROM ownership_conflict WHERE ?1 IS NULL OR (subnet = ?1 AND address = ?2)"
+        return self._sql.execute(statement, (subnet, str(address))).rowcount
 
-    def _ncs(self, condition: str, *values: object) -> list[NetworkContainerRow]:
+    def _first_waiting(self, column: str, subnet: int, limit: int) -> list[NcRow]:
+        return self._ncs(f"subnet = ? AND {column} IS NOT NULL ORDER BY {column}, number LIMIT ?", subnet, limit)
+
+    def _ncs(self, condition: str, *values: object) -> list[NcRow]:
         found = self._sql.execute(f"SELECT row FROM network_container WHERE {condition}", values)  # noqa: S608  our own names
         return [_nc_decoder.decode(row) for (row,) in found]
