@@ -1,4 +1,4 @@
-"""`podpool up` as a process: what a stranger sees, what stays, and what is said when it cannot be."""
+"""`podpool up` as a process: output, state between runs, and errors."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.lab.demo.demo_process import PODPOOL, DemoProcess
 from tests.lab.demo.terminal import Terminal
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from parts.postgres import Postgres
@@ -48,29 +48,38 @@ def step_output(step: str, output: str) -> str:
     return re.split(r"^Step [0-9] of [0-9]: ", text, maxsplit=1, flags=re.MULTILINE)[0]
 
 
+def check_finished(code: int, output: str, expected: Mapping[str, str]) -> None:
+    """Assert that the scenario finished with clean audits, and that steps printed the expected texts."""
+    assert 0 == code, output
+    assert len(STEPS) == output.count("audit: No violations in"), output
+    for step, text in expected.items():
+        assert re.search(text, step_output(step, output)), output
+    assert "FAILED" not in output
+    assert "Try next" in output
+
+
 @pytest.mark.integration
 class TestOptions:
     """The scenario with other settings: it finishes, and every audit is clean."""
 
     @pytest.mark.parametrize(
-        ("words", "step", "text"),
+        ("words", "expected"),
         [
-            (("--mode", "reactive"), "Burst", r"with [2-9] requests"),
-            (("--mode", "idempotent"), "Burst", r"with ([2-9]|[1-9][0-9]) requests"),
-            (("--scarcity", "off"), "Scarcity", r"no address returns: [0-9]+ Pods run, [1-9][0-9]* wait while"),
-            (("--scarcity", "exhaustion"), "Scarcity", r"Pods run instead of [0-9]+"),
-            (("--nodes", "2", "--subnet", "10.90.0.0/26", "--batch", "8"), "Growth", r"with B=8 on every node"),
-            (("--nodes", "1"), "Node loss", r"there is only one node, so none is destroyed"),
+            (
+                ("--mode", "reactive", "--nodes", "2", "--subnet", "10.90.0.0/26", "--batch", "8"),
+                {"Burst": r"with ([2-9]|[1-9][0-9]) requests", "Growth": r"with B=8 on every node"},
+            ),
+            (
+                ("--mode", "idempotent", "--scarcity", "exhaustion"),
+                {"Burst": r"with ([2-9]|[1-9][0-9]) requests", "Scarcity": r"Pods run instead of [0-9]+"},
+            ),
+            (("--scarcity", "off"), {"Scarcity": r"no address returns: [0-9]+ Pods run, [1-9][0-9]* wait while"}),
         ],
-        ids=lambda words: "-".join(words).replace("--", "") if isinstance(words, tuple) else "",
+        ids=["reactive-small", "idempotent-exhaustion", "scarcity-off"],
     )
-    def test_it_finishes(self, demo: DemoProcess, words: tuple[str, ...], step: str, text: str) -> None:
+    def test_it_finishes(self, demo: DemoProcess, words: tuple[str, ...], expected: Mapping[str, str]) -> None:
         code, output = demo.run(*SMALL, *words, "--scenario", "short", "--once")
-        assert 0 == code, output
-        assert len(STEPS) == output.count("audit: No violations in"), output
-        assert re.search(text, step_output(step, output)), output
-        assert "FAILED" not in output
-        assert "Try next" in output
+        check_finished(code, output, expected)
 
     def test_without_a_compiler_the_python_plugin_is_used(self, tmp_path: Path) -> None:
         program = (sys.executable, "-c", WITHOUT_ZIG)
@@ -104,7 +113,8 @@ def test_the_next_run_continues_with_the_next_step_unless_it_is_fresh(demo: Demo
 @pytest.mark.integration
 def test_after_the_scenario_the_next_run_changes_nothing(demo: DemoProcess) -> None:
     words = ("--nodes", "1", "--subnet", "10.77.0.0/25", "--scenario", "short")
-    assert 0 == demo.run(*words, "--once")[0]
+    code, output = demo.run(*words, "--once")
+    check_finished(code, output, {"Node loss": r"there is only one node, so none is destroyed"})
     demo.start(*words, until="--fresh runs it again")
     assert "is running again" in demo.output
     assert "Step " not in demo.output
