@@ -21,7 +21,7 @@ from podpool.core.settings import Settings
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import Dashboard
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
-from podpool.inspect.pods import InspectedPod
+from podpool.inspect.view_models import InspectedPod
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.domain.service import LedgerService

@@ -10,10 +10,17 @@ from hypothesis import strategies as st
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.core.scaling import Scaler
-from podpool.inspect.pods import InspectedPod
+from podpool.inspect.forecast import SubnetTimeSeries
 from podpool.inspect.secondary_networks import network_views
-from podpool.inspect.timeseries import SubnetTimeSeries
-from podpool.inspect.view_models import NodeView, SubnetView, node_view, pod_view, subnet_view, with_cluster_scaler
+from podpool.inspect.view_models import (
+    InspectedPod,
+    NodeView,
+    SubnetView,
+    node_view,
+    pod_view,
+    subnet_view,
+    with_cluster_scaler,
+)
 from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 
 

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from podpool.api.builtin import Event
-from podpool.inspect.pods import InspectedPod
-from podpool.inspect.view_models import NodeView, SubnetView, ViewModel
+from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
 
 CONTROLLER_PREFIX = "podpool"
 

@@ -14,7 +14,7 @@ from podpool.ledger.admin_messages import Occupancy
 
 MAX_CELLS = 65_536
 
-FREE, KEPT_BACK, PRIMARY, ASSIGNED, IDLE, RESTING, OTHERS = ".", "k", "p", "a", "i", "r", "o"
+FREE, EXCLUDED, PRIMARY, ASSIGNED, IDLE, COOLING_DOWN, OTHER_CLUSTERS = ".", "k", "p", "a", "i", "r", "o"
 
 
 class Patch(ViewModel, frozen=True, kw_only=True):
@@ -50,12 +50,12 @@ def address_map(message: Occupancy, *, used: Callable[[str], bool], cluster: str
         ours = bool(occupant.node) and (not cluster or occupant.cluster == cluster)
         owner = nodes.setdefault(occupant.node, len(nodes)) if ours else -1
         for text in occupant.primaries:
-            cells[parse_address(text).value] = _Cell(PRIMARY if ours else OTHERS, owner)
+            cells[parse_address(text).value] = _Cell(PRIMARY if ours else OTHER_CLUSTERS, owner)
         for text in occupant.secondaries:
-            letter = (ASSIGNED if used(text) else IDLE) if ours else OTHERS
+            letter = (ASSIGNED if used(text) else IDLE) if ours else OTHER_CLUSTERS
             cells[parse_address(text).value] = _Cell(letter, owner)
     for each in message.cooling_down:
-        cells[parse_address(each.address).value] = _Cell(RESTING)
+        cells[parse_address(each.address).value] = _Cell(COOLING_DOWN)
     prefixes = [parse_prefix(each) for each in message.cidrs]
     sparse = sum(each.range.size for each in prefixes) > MAX_CELLS
     patches = (_sparse(cells, prefixes[0].family),) if sparse else tuple(_whole(cells, prefixes, message.members))
@@ -69,7 +69,7 @@ def _sparse(cells: Mapping[int, _Cell], family: Family) -> Patch:
 
 def _whole(cells: Mapping[int, _Cell], prefixes: Iterable[Prefix], members: Iterable[str]) -> Iterator[Patch]:
     given = RangeSet.of(map(parse_range, members))
-    kept, free = _Cell(KEPT_BACK), _Cell(FREE)
+    kept, free = _Cell(EXCLUDED), _Cell(FREE)
     for each in prefixes:
         values = range(each.range.first, each.range.last + 1)
         row = [cells.get(value) or (free if value in given else kept) for value in values]

@@ -14,9 +14,16 @@ from podpool.api.builtin import FINISHED, AddressedPod
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
-from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot
-from podpool.inspect.consistency import PublishedNC, compare_with_ledger, published_ncs
-from podpool.inspect.findings import ALIGNED, CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding, list_names
+from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot, PublishedNC, published_ncs
+from podpool.inspect.consistency import (
+    ALIGNED,
+    CONSENT,
+    CONTAINMENT,
+    ONE_OWNER,
+    AuditFinding,
+    compare_with_ledger,
+    list_names,
+)
 from podpool.inspect.view_models import FULL, ViewModel
 from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
@@ -107,13 +114,7 @@ def _shared_addresses(snapshot: AuditSnapshot, published: Sequence[PublishedNC])
         if address and len(keys) > 1:
             message = f"{list_names(keys)} have it at the same time"
             action = "Delete all Pods but one; their controllers recreate them with new addresses."
-            yield AuditFinding(
-                invariant=ONE_OWNER,
-                code="pods-share-address",
-                subject=f"address/{address}",
-                message=message,
-                action=action,
-            )
+            yield AuditFinding(ONE_OWNER, "pods-share-address", f"address/{address}", message, action)
     nodes: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for each in published:
         for address in (*each.kept.values(), each.nc.primary_ip):
@@ -122,9 +123,7 @@ def _shared_addresses(snapshot: AuditSnapshot, published: Sequence[PublishedNC])
     for (_, address), names in nodes.items():
         if len(names) > 1:
             message = f"the NodeNetworkConfigs of {list_names(names)} list it, and none has released it"
-            yield AuditFinding(
-                invariant=ONE_OWNER, code="nodes-share-address", subject=f"address/{address}", message=message
-            )
+            yield AuditFinding(ONE_OWNER, "nodes-share-address", f"address/{address}", message)
 
 
 def _pods_within_grants(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
@@ -143,13 +142,11 @@ def _pods_within_grants(snapshot: AuditSnapshot, published: Sequence[PublishedNC
             about = f"pod/{pod.key}"
             if address in released[node]:
                 message = f"it has {address}, which its node {node} has released"
-                yield AuditFinding(invariant=CONSENT, code="released-in-use", subject=about, message=message)
+                yield AuditFinding(CONSENT, "released-in-use", about, message)
             else:
                 message = f"it has {address}, which is not granted to its node {node}"
                 action = "Delete the Pod: its controller recreates it with an address of its node."
-                yield AuditFinding(
-                    invariant=CONTAINMENT, code="pod-outside-grants", subject=about, message=message, action=action
-                )
+                yield AuditFinding(CONTAINMENT, "pod-outside-grants", about, message, action)
 
 
 def _ippool_entries(snapshot: AuditSnapshot) -> set[tuple[str, str]]:
@@ -178,13 +175,11 @@ def _in_ledger(ledger: LedgerSnapshot) -> Iterator[AuditFinding]:
                 if address in seen:
                     words = f"the ledger has two owners for it in subnet {name}, one is {whose}"
                     action = "See `podpool ledger check`."
-                    yield AuditFinding(
-                        invariant=ONE_OWNER, code="ledger-two-owners", subject=about, message=words, action=action
-                    )
+                    yield AuditFinding(ONE_OWNER, "ledger-two-owners", about, words, action)
                 seen.add(address)
                 if parse_address(address).value not in members:
                     words = f"{whose} holds it, but it is not an address of subnet {name}"
-                    yield AuditFinding(invariant=CONTAINMENT, code="outside-subnet", subject=about, message=words)
+                    yield AuditFinding(CONTAINMENT, "outside-subnet", about, words)
 
 
 def _in_ippools(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
@@ -200,13 +195,9 @@ def _in_ippools(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
     )
     for each in found.findings:
         if each.problem in _INVARIANT_OF:
-            yield AuditFinding(
-                invariant=_INVARIANT_OF[each.problem],
-                code=f"pool-{each.problem.name.lower().replace('_', '-')}",
-                subject=each.where,
-                message=each.message,
-                action=RELEASE_LEAK * (each.problem is Problem.LEAK),
-            )
+            code = f"pool-{each.problem.name.lower().replace('_', '-')}"
+            action = RELEASE_LEAK if each.problem is Problem.LEAK else ""
+            yield AuditFinding(_INVARIANT_OF[each.problem], code, each.where, each.message, action)
 
 
 def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
@@ -224,9 +215,7 @@ def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
             for each in held:
                 if each.node != given.node_name and _overlap(given.slice_range, each.slice):
                     message = f"slice {given.slice_range} of {given.node_name} is still held by {each.node}"
-                    yield AuditFinding(
-                        invariant=CONSENT, code="slice-shared", subject=f"nodeslicepool/{name}", message=message
-                    )
+                    yield AuditFinding(CONSENT, "slice-shared", f"nodeslicepool/{name}", message)
 
 
 def _overlap(text: str, held: Prefix) -> bool:
@@ -254,15 +243,15 @@ def _aligned(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Itera
             continue
         if (held + primaries) % batch and held % batch:
             message = f"it has {held} addresses and {primaries} primary, which is not a multiple of batch {batch}"
-            yield AuditFinding(invariant=ALIGNED, code="unaligned", subject=f"node/{each.node}", message=message)
+            yield AuditFinding(ALIGNED, "unaligned", f"node/{each.node}", message)
 
 
 def summarize(report: AuditReport) -> str:
     """Return the result of an audit in one line."""
     counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
-    checked = ", ".join(_read_counters(count, what) for what, count in counts.items())
-    return f"{_read_counters(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
+    checked = ", ".join(_counted(count, what) for what, count in counts.items())
+    return f"{_counted(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
 
 
-def _read_counters(count: int, what: str) -> str:
+def _counted(count: int, what: str) -> str:
     return f"{count} {what if count == 1 else what.replace('entry', 'entrie') + 's'}"

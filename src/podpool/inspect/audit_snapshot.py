@@ -4,12 +4,12 @@ The order matters: IPPool entries are read before the Pods that they name, Pods 
 those before the ledger. What a later list lacks may have been deleted meanwhile: a second snapshot decides.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 
 import msgspec
 
-from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
+from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import ADDRESSED_PODS, FINISHED, LEASES, NAMESPACES, NODES, AddressedPod, Lease, Node
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS, NODE_UID_LABEL, IPPool, NodeSlicePool
@@ -67,33 +67,51 @@ class AuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class PublishedNC(msgspec.Struct, frozen=True, kw_only=True):
+    """A network container as its node's NodeNetworkConfig publishes it."""
+
+    nnc: NodeNetworkConfig
+    nc: NetworkContainer
+
+    @property
+    def node(self) -> str:
+        """Name of the node."""
+        return self.nnc.metadata.name
+
+    @property
+    def grants(self) -> dict[str, str]:
+        """Addresses by grant ID."""
+        return {each.name: each.ip for each in self.nc.ip_assignments}
+
+    @property
+    def kept(self) -> dict[str, str]:
+        """Grants that are not pending release."""
+        released = set(self.nnc.spec.pending_release)
+        return {name: address for name, address in self.grants.items() if name not in released}
+
+
+def published_ncs(nncs: Iterable[NodeNetworkConfig]) -> list[PublishedNC]:
+    """Return every published network container."""
+    return [PublishedNC(nnc=nnc, nc=each) for nnc in nncs for each in nnc.status.network_containers]
+
+
 async def read_audit_snapshot(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> AuditSnapshot:
     """Read everything; raises errors of the API server, and continues without a ledger."""
-    pools = await list_objects(kube, IP_POOLS)
-    reservations = await list_objects(kube, IP_RESERVATIONS)
-    leases = await list_objects(kube, LEASES, labels=NODE_UID_LABEL)
-    slice_pools = await list_objects(kube, NODE_SLICE_POOLS)
-    nads = await list_objects(kube, NETWORK_ATTACHMENTS)
-    pods = await list_objects(kube, ADDRESSED_PODS)
-    nodes = await list_objects(kube, NODES)
-    nncs = await list_objects(kube, NODE_NETWORK_CONFIGS)
-    decided = await list_objects(kube, CLUSTER_SUBNETS)
+    snapshot = AuditSnapshot(
+        at=at,
+        pools=await list_objects(kube, IP_POOLS),
+        reservations=await list_objects(kube, IP_RESERVATIONS),
+        leases=await list_objects(kube, LEASES, labels=NODE_UID_LABEL),
+        node_slice_pools=await list_objects(kube, NODE_SLICE_POOLS),
+        nads=tuple(_readable(await list_objects(kube, NETWORK_ATTACHMENTS))),
+        pods=await list_objects(kube, ADDRESSED_PODS),
+        nodes=await list_objects(kube, NODES),
+        nncs=await list_objects(kube, NODE_NETWORK_CONFIGS),
+        cluster_subnets=await list_objects(kube, CLUSTER_SUBNETS),
+    )
     cluster = (await kube.get(NAMESPACES, "kube-system")).metadata.uid
     ledger_state, problem = await _read_ledger(ledger, cluster) if ledger else (None, "")
-    return AuditSnapshot(
-        at=at,
-        pools=tuple(pools),
-        reservations=tuple(reservations),
-        leases=tuple(leases),
-        node_slice_pools=tuple(slice_pools),
-        nads=tuple(_readable(nads)),
-        pods=tuple(pods),
-        nodes=tuple(nodes),
-        nncs=tuple(nncs),
-        cluster_subnets=tuple(decided),
-        ledger_state=ledger_state,
-        problem=problem,
-    )
+    return msgspec.structs.replace(snapshot, ledger_state=ledger_state, problem=problem)
 
 
 async def _read_ledger(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapshot | None, str]:
@@ -106,12 +124,9 @@ async def _read_ledger(ledger: LedgerClient, cluster: str) -> tuple[LedgerSnapsh
     return LedgerSnapshot(ncs=ncs, subnets=states, occupancies=occupancies), ""
 
 
-def _readable(definitions: list[NetworkAttachmentDefinition]) -> list[ParsedNad]:
+def _readable(definitions: Iterable[NetworkAttachmentDefinition]) -> Iterator[ParsedNad]:
     """Return the NADs that can be parsed; the controller reports the others."""
-    found = []
     for each in definitions:
         with suppress(InvalidInput):
-            attachment = parse_nad(each)
-            if attachment:
-                found.append(attachment)
-    return found
+            if nad := parse_nad(each):
+                yield nad

@@ -16,11 +16,10 @@ from podpool.api.builtin import Event, Node
 from podpool.api.meta import KeyedObject
 from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.inspect.activity import Activity, activity_of, headline, node_activity, subnet_activity
-from podpool.inspect.forecast import Forecast
-from podpool.inspect.pods import InspectedPod
+from podpool.inspect.forecast import Forecast, SubnetSample, SubnetTimeSeries
 from podpool.inspect.secondary_networks import NetworkView, network_views
-from podpool.inspect.timeseries import SubnetSample, SubnetTimeSeries
 from podpool.inspect.view_models import (
+    InspectedPod,
     NodeView,
     SubnetView,
     ViewModel,
@@ -100,7 +99,7 @@ class ClusterModel:
 
     def __init__(self, caches: ClusterCaches, *, has_ledger: bool = True) -> None:
         self.caches = caches
-        self._booked = has_ledger
+        self._has_ledger = has_ledger
         self.problems: dict[str, str] = {}
         """Who cannot be reached, and why."""
         self.nodes: dict[str, NodeView] = {}
@@ -113,7 +112,7 @@ class ClusterModel:
         self.pods_with = caches.pods.index(lambda pod: pod.addresses)
         self.nncs_with = caches.nncs.index(_addresses)
         self._unpublished: dict[str, deque[tuple[float, int]]] = {}
-        """What is reserved of each subnet and shown by no node, at the last looks."""
+        """What is reserved of each subnet and shown by no node, at the last refreshes."""
         self._subnet_states: dict[str, SubnetState] = {}
         self._definitions: dict[str, SubnetSpec] = {}
         self._changed_nodes: dict[str, None] = {}
@@ -206,7 +205,7 @@ class ClusterModel:
     @property
     def headline(self) -> str:
         """One sentence on the state of the cluster."""
-        if not self.subnets and (self._booked or not self.nodes):
+        if not self.subnets and (self._has_ledger or not self.nodes):
             return "No data has been read yet."
         return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods())
 
@@ -273,7 +272,7 @@ class ClusterModel:
 
     def _subnet_views(self) -> Iterable[SubnetView]:
         caches, nodes = self.caches, self.nodes.values()
-        if not self._booked:
+        if not self._has_ledger:
             return subnet_views_without_ledger(nodes, caches.nncs.values(), caches.cluster_subnets.values())
         on, decided = nodes_by_subnet(nodes), {each.metadata.name: each for each in caches.cluster_subnets.values()}
         return (

@@ -1,45 +1,44 @@
-"""Consistency of NodeNetworkConfigs and agent reports with the ledger, which decides outside recovery. Pure."""
+"""Findings of an audit, and consistency of NodeNetworkConfigs and agent reports with the ledger. Pure.
+
+The ledger decides, except in recovery.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Literal
 
-import msgspec
-
-from podpool.api.azure import NetworkContainer, NodeNetworkConfig, agent_report
-from podpool.inspect.audit_snapshot import LedgerSnapshot
-from podpool.inspect.findings import CONSENT, ONE_OWNER, AuditFinding, list_names
-from podpool.inspect.view_models import subnet_key
+from podpool.api.azure import agent_report
+from podpool.inspect.audit_snapshot import LedgerSnapshot, PublishedNC
+from podpool.inspect.view_models import ViewModel, subnet_key
 from podpool.ledger.messages import NetworkContainerRecord
 
+Invariant = Literal[1, 2, 3, 7]
+"""Numbers of the invariants in docs/architecture.md."""
+ONE_OWNER: Invariant = 1
+CONTAINMENT: Invariant = 2
+CONSENT: Invariant = 3
+ALIGNED: Invariant = 7
+RULES = {ONE_OWNER: "one owner", CONTAINMENT: "containment", CONSENT: "consent", ALIGNED: "aligned"}
+MAX_NAMES = 4
+"""Names listed in a message; more are counted."""
 REQUEST_RECONCILE = "`podpool audit --repair` requests a reconcile."
 
 
-class PublishedNC(msgspec.Struct, frozen=True, kw_only=True):
-    """A network container as its node's NodeNetworkConfig publishes it."""
+class AuditFinding(ViewModel, frozen=True):
+    """A violated invariant."""
 
-    nnc: NodeNetworkConfig
-    nc: NetworkContainer
-
-    @property
-    def node(self) -> str:
-        """Name of the node."""
-        return self.nnc.metadata.name
-
-    @property
-    def grants(self) -> dict[str, str]:
-        """Addresses by grant ID."""
-        return {each.name: each.ip for each in self.nc.ip_assignments}
+    invariant: Invariant
+    code: str
+    """Identifies the kind of finding, for programs."""
+    subject: str
+    """The object as kubectl names it, or `address/10.0.0.5`."""
+    message: str
+    action: str = ""
 
     @property
-    def kept(self) -> dict[str, str]:
-        """Grants that are not pending release."""
-        released = set(self.nnc.spec.pending_release)
-        return {name: address for name, address in self.grants.items() if name not in released}
-
-
-def published_ncs(nncs: Iterable[NodeNetworkConfig]) -> list[PublishedNC]:
-    """Return every published network container."""
-    return [PublishedNC(nnc=nnc, nc=each) for nnc in nncs for each in nnc.status.network_containers]
+    def key(self) -> tuple[str, str]:
+        """Identity of a finding across two snapshots, independent of its text."""
+        return self.code, self.subject
 
 
 def compare_with_ledger(ledger: LedgerSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
@@ -54,32 +53,24 @@ def compare_with_ledger(ledger: LedgerSnapshot, published: Sequence[PublishedNC]
             yield from _reported(each, record)
         elif subnet_key(each.nc.vnet_id, each.nc.subnet_name) not in frozen:
             message = f"publishes network container {each.nc.id}, which the ledger does not have"
-            yield AuditFinding(
-                invariant=ONE_OWNER,
-                code="unknown-nc",
-                subject=_nnc(each.node),
-                message=message,
-                action=REQUEST_RECONCILE,
-            )
+            yield AuditFinding(ONE_OWNER, "unknown-nc", _nnc(each.node), message, REQUEST_RECONCILE)
     yield from _unpublished_ncs(records, seen)
     yield from _duplicates(records.values())
 
 
 def _differences(published: PublishedNC, record: NetworkContainerRecord) -> Iterator[AuditFinding]:
-    has_ledger = {each.id: each.address for each in record.state.grants}
+    granted = {each.id: each.address for each in record.state.grants}
     about = _nnc(published.node)
-    lost = [address for name, address in published.kept.items() if name not in has_ledger]
+    lost = [address for name, address in published.kept.items() if name not in granted]
     if lost:
         message = f"the ledger no longer grants {list_names(lost)} to it, but its agent did not release them"
-        yield AuditFinding(invariant=CONSENT, code="grant-removed", subject=about, message=message)
-    moved = [name for name, address in published.grants.items() if has_ledger.get(name, address) != address]
-    more = [address for name, address in has_ledger.items() if name not in published.grants]
+        yield AuditFinding(CONSENT, "grant-removed", about, message)
+    moved = [name for name, address in published.grants.items() if granted.get(name, address) != address]
+    more = [address for name, address in granted.items() if name not in published.grants]
     if moved or more or published.nc.primary_ip != record.state.primary:
         versions = f"version {published.nc.version}, ledger {record.state.version}"
         message = f"differs from the ledger ({versions})"
-        yield AuditFinding(
-            invariant=ONE_OWNER, code="nnc-differs", subject=about, message=message, action=REQUEST_RECONCILE
-        )
+        yield AuditFinding(ONE_OWNER, "nnc-differs", about, message, REQUEST_RECONCILE)
 
 
 def _reported(published: PublishedNC, record: NetworkContainerRecord) -> Iterator[AuditFinding]:
@@ -89,11 +80,11 @@ def _reported(published: PublishedNC, record: NetworkContainerRecord) -> Iterato
     about = f"node/{published.node}"
     if report.network_container and report.network_container != published.nc.id:
         message = f"its agent uses network container {report.network_container}, but {published.nc.id} is published"
-        yield AuditFinding(invariant=CONSENT, code="agent-nc-differs", subject=about, message=message)
+        yield AuditFinding(CONSENT, "agent-nc-differs", about, message)
     elif report.version > record.state.version:
         message = f"its agent accepted version {report.version}, but the ledger is at {record.state.version}"
         action = "The ledger was restored or has another database: see `podpool ledger recovery status`."
-        yield AuditFinding(invariant=CONSENT, code="ledger-behind", subject=about, message=message, action=action)
+        yield AuditFinding(CONSENT, "ledger-behind", about, message, action)
 
 
 def _unpublished_ncs(records: Mapping[str, NetworkContainerRecord], seen: set[str]) -> Iterator[AuditFinding]:
@@ -102,13 +93,7 @@ def _unpublished_ncs(records: Mapping[str, NetworkContainerRecord], seen: set[st
             count = len(record.state.grants) + bool(record.state.primary)
             message = f"the ledger grants it {count} addresses that no NodeNetworkConfig publishes"
             action = "Check that the controller runs: it recreates the NodeNetworkConfig or releases the addresses."
-            yield AuditFinding(
-                invariant=ONE_OWNER,
-                code="nc-unpublished",
-                subject=f"node/{record.node}",
-                message=message,
-                action=action,
-            )
+            yield AuditFinding(ONE_OWNER, "nc-unpublished", f"node/{record.node}", message, action)
 
 
 def _duplicates(records: Iterable[NetworkContainerRecord]) -> Iterator[AuditFinding]:
@@ -118,7 +103,7 @@ def _duplicates(records: Iterable[NetworkContainerRecord]) -> Iterator[AuditFind
     for (node, subnet), count in by_node.items():
         if count > 1:
             message = f"has {count} network containers in subnet {subnet}"
-            yield AuditFinding(invariant=ONE_OWNER, code="duplicate-nc", subject=f"node/{node}", message=message)
+            yield AuditFinding(ONE_OWNER, "duplicate-nc", f"node/{node}", message)
 
 
 def _subnet(record: NetworkContainerRecord) -> str:
@@ -127,3 +112,11 @@ def _subnet(record: NetworkContainerRecord) -> str:
 
 def _nnc(node: str) -> str:
     return f"nodenetworkconfig/{node}"
+
+
+def list_names(names: Iterable[str]) -> str:
+    """Return up to `MAX_NAMES` names, and the count of the rest."""
+    listed = sorted(names)
+    if len(listed) <= MAX_NAMES:
+        return " and ".join(filter(None, (", ".join(listed[:-1]), *listed[-1:])))
+    return f"{', '.join(listed[:MAX_NAMES])} and {len(listed) - MAX_NAMES} more"

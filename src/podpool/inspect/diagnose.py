@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from podpool.api.builtin import FINISHED, Event
 from podpool.inspect.activity import activity_of
 from podpool.inspect.cluster_model import ClusterModel
-from podpool.inspect.pods import InspectedPod
-from podpool.inspect.view_models import NodeView, SubnetView, ViewModel
+from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
 from podpool.ledger.admin_messages import ReportedPodUsage
 
 

@@ -5,6 +5,9 @@ any Pod is refused. From n equal steps with mean change d and standard deviation
 is `now + d*h`, with an uncertainty of `z * s * sqrt(h * (1 + h/n))`: the noise of the walk, and of the estimated
 drift. The edges of that cone give the earliest and the latest time; z = 1.2816 leaves 10 % on either side. Nothing is
 forecast beyond a multiple of the observed time. When occupation did not rise recently, only the recent part counts.
+
+Samples are kept in bounded memory: when there are too many, every second one is dropped and the interval doubles. The
+series therefore reaches back to the first sample, evenly, and always contains the newest.
 """
 
 import enum
@@ -13,6 +16,8 @@ from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import msgspec
+
+from podpool.inspect.view_models import SubnetView
 
 MAX_STEPS = 60
 """Observations are resampled to at most this many equal steps."""
@@ -25,6 +30,9 @@ RECENT_SHARE = 0.25
 MAX_HORIZON = 20.0
 """Forecast horizon as a multiple of the observed time."""
 Z = 1.2816
+MAX_SAMPLES = 720
+FORECAST_SAMPLES = 240
+"""Samples that a forecast uses."""
 
 
 class Trend(enum.Enum):
@@ -49,13 +57,72 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds of observation."""
 
 
+class SubnetSample(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A subnet at one time, encoded as an array."""
+
+    at: float
+    capacity: int
+    assigned: int
+    primaries: int
+    other_clusters: int
+    cooling_down: int
+    idle: int
+    batch: int
+    exhausted: bool
+    waiting: int
+
+
+class SubnetTimeSeries:
+    """Samples of one subnet."""
+
+    def __init__(self, *, step: float, most: int = MAX_SAMPLES) -> None:
+        self.samples: list[SubnetSample] = []
+        self._step = step
+        self._most = most
+        self._next = float("-inf")
+        self._occupied: list[tuple[float, float]] = []
+        self._limit = 0
+
+    def take(self, view: SubnetView, *, at: float) -> SubnetSample | None:
+        """Append a sample if the interval has passed, and return it."""
+        if self.samples and at < self.samples[-1].at:  # the clock was set back: earlier samples are in the future
+            self.samples, self._occupied, self._next = [], [], at
+        if at < self._next:
+            return None
+        self._next = at + self._step
+        sample = SubnetSample(
+            at=at,
+            capacity=view.capacity,
+            assigned=view.assigned,
+            primaries=view.primaries,
+            other_clusters=view.other_clusters,
+            cooling_down=view.cooling_down,
+            idle=view.idle,
+            batch=view.batch,
+            exhausted=view.exhausted,
+            waiting=view.pods_waiting,
+        )
+        self.samples.append(sample)
+        self._occupied.append((at, view.occupied))
+        self._limit = view.limit
+        if len(self.samples) > self._most:
+            self.samples, self._occupied = self.samples[::-2][::-1], self._occupied[::-2][::-1]
+            self._step *= 2
+        return sample
+
+    def trend(self) -> Forecast:
+        """Return the forecast from the latest samples."""
+        known = self._occupied[-FORECAST_SAMPLES:] if self._limit else ()  # only a ledger knows the capacity
+        return forecast(known, capacity=self._limit)
+
+
 def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Forecast:
     """Forecast from samples of (time, occupation) in order; the last one is now."""
     if not samples:
         return Forecast(trend=Trend.UNKNOWN)
-    room = capacity - samples[-1][1]
+    free = capacity - samples[-1][1]
     seen = samples[-1][0] - samples[0][0]
-    if room <= 0:
+    if free <= 0:
         return Forecast(trend=Trend.FULL, likely=0.0, early=0.0, late=0.0, seen=seen)
     if seen < MIN_OBSERVED or len(samples) <= MIN_STEPS:
         return Forecast(trend=Trend.UNKNOWN, seen=seen)
@@ -67,7 +134,7 @@ def forecast(samples: Sequence[tuple[float, float]], *, capacity: float) -> Fore
 
     def edge(z: float) -> float | None:
         def short(steps: float) -> float:
-            return room - drift * steps - z * spread * math.sqrt(steps * (1 + steps / count))
+            return free - drift * steps - z * spread * math.sqrt(steps * (1 + steps / count))
 
         steps = _first_zero(short, upto=MAX_HORIZON * count)
         return None if steps is None else steps * step

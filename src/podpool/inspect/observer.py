@@ -13,7 +13,7 @@ from podpool.api.builtin import EVENTS, NODES
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
-from podpool.inspect.pods import INSPECTED_PODS
+from podpool.inspect.view_models import INSPECTED_PODS
 from podpool.kube.backoff import backoff_delay
 from podpool.kube.client import KubeClient
 from podpool.kube.discovery import cluster_uid
@@ -44,38 +44,26 @@ class Observer:
         """The UID of kube-system, once it is known."""
         self._kube = kube
         self._rng = rng
-        self._nodes = Informer(kube, NODES, rng=rng)
-        self._nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng)
-        self._pods = Informer(kube, INSPECTED_PODS, rng=rng)
-        self._pools = Informer(kube, IP_POOLS, rng=rng)
-        self._slice_pools = Informer(kube, NODE_SLICE_POOLS, rng=rng)
-        self._events = Informer(kube, EVENTS, rng=rng)
-        self._decided = Informer(kube, CLUSTER_SUBNETS, rng=rng)
-        self.model = ClusterModel(
-            ClusterCaches(
-                nodes=self._nodes.cache,
-                nncs=self._nncs.cache,
-                pods=self._pods.cache,
-                pools=self._pools.cache,
-                node_slice_pools=self._slice_pools.cache,
-                events=self._events.cache,
-                cluster_subnets=self._decided.cache,
-            ),
-            has_ledger=ledger is not None,
+        self._nodes = nodes = Informer(kube, NODES, rng=rng)
+        nncs, pods = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng), Informer(kube, INSPECTED_PODS, rng=rng)
+        pools, slice_pools = Informer(kube, IP_POOLS, rng=rng), Informer(kube, NODE_SLICE_POOLS, rng=rng)
+        events, subnets = Informer(kube, EVENTS, rng=rng), Informer(kube, CLUSTER_SUBNETS, rng=rng)
+        self._informers = (nodes, nncs, subnets, pods, pools, slice_pools, events)
+        caches = ClusterCaches(
+            nodes=nodes.cache,
+            nncs=nncs.cache,
+            pods=pods.cache,
+            pools=pools.cache,
+            node_slice_pools=slice_pools.cache,
+            events=events.cache,
+            cluster_subnets=subnets.cache,
         )
+        self.model = ClusterModel(caches, has_ledger=ledger is not None)
 
     async def run(self) -> None:
         """Follow all sources."""
         async with asyncio.TaskGroup() as group:
-            for each in (
-                self._nodes,
-                self._nncs,
-                self._decided,
-                self._pods,
-                self._pools,
-                self._slice_pools,
-                self._events,
-            ):
+            for each in self._informers:
                 group.create_task(each.run())
             group.create_task(self._check_api_server())
             if self.ledger:
@@ -100,8 +88,8 @@ class Observer:
         loop = asyncio.get_running_loop()
         begun = loop.time()
         while True:
-            heard = self._nodes.last_contact
-            if loop.time() - (begun if heard is None else heard) > (DEADLINE if heard is None else STALE_AFTER):
+            last = self._nodes.last_contact
+            if loop.time() - (begun if last is None else last) > (DEADLINE if last is None else STALE_AFTER):
                 self.model.problems[CLUSTER] = "no event from the API server for a while: data may be stale"
             else:
                 self.model.problems.pop(CLUSTER, None)

@@ -84,7 +84,7 @@ def _entries(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep
 
 
 def _owner(release: OrphanedEntry) -> str:
-    return owner_text(release.change.before) if release.change.before else "nobody"
+    return owner_text(release.change.before) if release.change.before else "no owner"
 
 
 def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:

@@ -16,8 +16,7 @@ from podpool.core.errors import PodpoolError
 from podpool.inspect.activity import headline
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER
-from podpool.inspect.pods import INSPECTED_PODS
-from podpool.inspect.view_models import SubnetView, ViewModel, subnet_views_without_ledger
+from podpool.inspect.view_models import INSPECTED_PODS, SubnetView, ViewModel, subnet_views_without_ledger
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
@@ -91,12 +90,12 @@ async def _fill_cache(store: ObjectCache[O], kube: KubeClient, kind: Kind[O]) ->
     store.replace(await list_objects(kube, kind))
 
 
-async def list_objects(kube: KubeClient, kind: Kind[O], *, labels: str | None = None) -> list[O]:
+async def list_objects(kube: KubeClient, kind: Kind[O], *, labels: str | None = None) -> tuple[O, ...]:
     """List all objects of a kind; empty when the kind is not defined."""
     try:
-        return list((await kube.list(kind, labels=labels)).items)
+        return tuple((await kube.list(kind, labels=labels)).items)
     except ApiNotFound:
-        return []
+        return ()
 
 
 async def _leader(kube: KubeClient) -> Leader:

@@ -21,10 +21,9 @@ from podpool.core.quantities import parse_duration
 from podpool.inspect.activity import Activity, pod_activity
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
-from podpool.inspect.pods import InspectedPod
 from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.status import ClusterStatus, read_status
-from podpool.inspect.view_models import NodeView, PodView, SubnetView, ViewModel, pod_view
+from podpool.inspect.view_models import InspectedPod, NodeView, PodView, SubnetView, ViewModel, pod_view
 from podpool.runtime import entropy
 
 V = TypeVar("V", SubnetView, NodeView, NetworkView, PodView)
