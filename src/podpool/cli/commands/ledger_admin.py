@@ -14,70 +14,61 @@ from podpool.ledger import messages as m
 
 T = TypeVar("T")
 Parts = Iterable[TextTable | str]
-_NAME = "NETWORK.SUBNET"
 
 
 def _show(context: LedgerContext, result: T, render: Callable[[T], Parts]) -> None:
     context.printer.result(result, *render(result))
 
 
-async def create_subnet(
+async def subnet_create(
     context: LedgerContext, *, network_subnet: str, cidr: str, gateway: str, exclude: str, settings: str
 ) -> None:
     """Create a subnet, unless an equal one exists."""
-    name, chosen = parse_subnet(network_subnet, what=_NAME), parse_settings(settings)
-    wanted = m.SubnetSpec(
-        network=name.network,
-        name=name.name,
-        cidr=cidr,
-        gateway=gateway or None,
-        excluded_ranges=_split(exclude),
-    ).with_settings(chosen)
-    _show(context, await context.client.create_subnet(wanted), _subnet_line)
+    name, excluded = _subnet(network_subnet), _split(exclude)
+    spec = m.SubnetSpec(
+        network=name.network, name=name.name, cidr=cidr, gateway=gateway or None, excluded_ranges=excluded
+    )
+    _show(context, await context.client.create_subnet(spec.with_settings(parse_settings(settings))), _subnet_line)
 
 
-async def list_subnets(context: LedgerContext) -> None:
+async def subnet_list(context: LedgerContext) -> None:
     """List all subnets."""
     _show(context, await context.client.subnets(), _subnet_table)
 
 
-async def show_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+async def subnet_show(context: LedgerContext, *, network_subnet: str) -> None:
     """Show a subnet and the clusters that hold its addresses."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    _show(context, await context.client.details(name), _details)
+    _show(context, await context.client.details(_subnet(network_subnet)), _details)
 
 
-async def grow_subnet(context: LedgerContext, *, network_subnet: str, cidr: str, exclude: str) -> None:
+async def subnet_grow(context: LedgerContext, *, network_subnet: str, cidr: str, exclude: str) -> None:
     """Extend a subnet."""
-    name, growth = parse_subnet(network_subnet, what=_NAME), m.SubnetGrowth(cidr=cidr, excluded_ranges=_split(exclude))
-    _show(context, await context.client.grow_subnet(name, growth), _subnet_line)
+    growth = m.SubnetGrowth(cidr=cidr, excluded_ranges=_split(exclude))
+    _show(context, await context.client.grow_subnet(_subnet(network_subnet), growth), _subnet_line)
 
 
-async def drain_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+async def subnet_drain(context: LedgerContext, *, network_subnet: str) -> None:
     """Stop granting addresses of a subnet."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    _show(context, await context.client.drain_subnet(name), _subnet_line)
+    _show(context, await context.client.drain_subnet(_subnet(network_subnet)), _subnet_line)
 
 
-async def reopen_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+async def subnet_reopen(context: LedgerContext, *, network_subnet: str) -> None:
     """Resume granting addresses of a subnet."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    _show(context, await context.client.reopen_subnet(name), _subnet_line)
+    _show(context, await context.client.reopen_subnet(_subnet(network_subnet)), _subnet_line)
 
 
-async def delete_subnet(context: LedgerContext, *, network_subnet: str) -> None:
+async def subnet_delete(context: LedgerContext, *, network_subnet: str) -> None:
     """Delete an empty subnet."""
-    name = parse_subnet(network_subnet, what=_NAME)
-    _show(context, await context.client.delete_subnet(name), lambda gone: [f"{gone.subnet} deleted"])
+    _show(context, await context.client.delete_subnet(_subnet(network_subnet)), lambda gone: [f"{gone.subnet} deleted"])
 
 
-async def create_token(context: LedgerContext, *, name: str, cluster: str, admin: bool) -> None:
+async def token_create(context: LedgerContext, *, name: str, cluster: str, admin: bool) -> None:
     """Create a token and print nothing but its secret, for a file."""
     new = f.CreateTokenRequest(name=name, cluster=cluster or None, admin=admin)
     _show(context, await context.client.create_token(new), lambda token: [token.secret or ""])
 
 
-async def list_tokens(context: LedgerContext) -> None:
+async def token_list(context: LedgerContext) -> None:
     """List all tokens."""
 
     def render(found: f.TokenList) -> Parts:
@@ -90,17 +81,17 @@ async def list_tokens(context: LedgerContext) -> None:
     _show(context, await context.client.tokens(), render)
 
 
-async def revoke_token(context: LedgerContext, *, name: str) -> None:
+async def token_revoke(context: LedgerContext, *, name: str) -> None:
     """Revoke a token."""
     _show(context, await context.client.revoke_token(name), lambda token: [f"{token.name} revoked"])
 
 
-async def list_clusters(context: LedgerContext) -> None:
+async def cluster_list(context: LedgerContext) -> None:
     """List all clusters."""
     _show(context, await context.client.clusters(), _clusters)
 
 
-async def retire_cluster(context: LedgerContext, *, cluster: str) -> None:
+async def cluster_retire(context: LedgerContext, *, cluster: str) -> None:
     """Release everything that a destroyed cluster held."""
 
     def render(done: f.RetiredCluster) -> Parts:
@@ -110,22 +101,22 @@ async def retire_cluster(context: LedgerContext, *, cluster: str) -> None:
     _show(context, await context.client.retire(cluster), render)
 
 
-async def confirm_loss(context: LedgerContext, *, cluster: str) -> None:
+async def cluster_confirm_loss(context: LedgerContext, *, cluster: str) -> None:
     """Confirm a mass loss of nodes."""
     _show(context, await context.client.confirm_loss(cluster), _clusters)
 
 
-async def address_history(context: LedgerContext, *, address: str, at: str, cluster: str) -> None:
+async def history_address(context: LedgerContext, *, address: str, at: str, cluster: str) -> None:
     """Show the past owners of an address."""
     _show(context, await context.client.history(address=address, at=at, cluster=cluster), _history)
 
 
-async def node_history(context: LedgerContext, *, node: str, at: str, cluster: str) -> None:
+async def history_node(context: LedgerContext, *, node: str, at: str, cluster: str) -> None:
     """Show the past addresses of a node."""
     _show(context, await context.client.history(node=node, at=at, cluster=cluster), _history)
 
 
-async def pod_history(context: LedgerContext, *, pod: str, at: str, cluster: str) -> None:
+async def history_pod(context: LedgerContext, *, pod: str, at: str, cluster: str) -> None:
     """Show the past addresses of a Pod; without a namespace, of all Pods with that name."""
     namespace, _, name = pod.rpartition("/")
     _show(context, await context.client.pod_history(name, namespace=namespace, at=at, cluster=cluster), _history)
@@ -136,15 +127,19 @@ async def recovery_status(context: LedgerContext) -> None:
     _show(context, await context.client.recovery(), _recovery)
 
 
-async def excuse(context: LedgerContext, *, cluster: str) -> None:
+async def recovery_excuse(context: LedgerContext, *, cluster: str) -> None:
     """Stop waiting for a cluster's inventory."""
     _show(context, await context.client.excuse(cluster), _recovery)
 
 
-async def resolve(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
+async def recovery_resolve(context: LedgerContext, *, network_subnet: str, address: str, nc: str) -> None:
     """Assign an address with two owners to one of them."""
-    decision = m.ResolveConflictRequest(subnet=parse_subnet(network_subnet, what=_NAME), address=address, nc_id=nc)
+    decision = m.ResolveConflictRequest(subnet=_subnet(network_subnet), address=address, nc_id=nc)
     _show(context, await context.client.resolve_conflict(decision), _recovery)
+
+
+def _subnet(text: str) -> m.SubnetName:
+    return parse_subnet(text, what="NETWORK.SUBNET")
 
 
 def _split(text: str) -> tuple[str, ...]:

@@ -1,186 +1,141 @@
 """Commands that inspect a cluster. All of them read; `audit --repair` writes after a confirmation."""
 
-from podpool.cli.spec.model import Argument, Command, Example, Group, Option, Section, Session, Type
-from podpool.cli.spec.options import (
-    ADDRESS,
-    AT,
-    CLUSTER,
-    EXIT_CODES,
-    KUBECONFIG,
-    LEDGER_CA_FILE,
-    NAMESPACE,
-    NODE,
-    OPTIONAL_LEDGER,
-    POD,
-    WAITING,
-    port_option,
-)
+from typing import Any
 
-GROUPS = (
-    Group(
-        name="history",
-        summary="Show the past addresses of a Pod, a node or an address.",
-        section=Section.INSPECT,
-    ),
-)
+from podpool.cli.spec import options as shared
+from podpool.cli.spec.model import Argument, Command, Example, Group, Option, Section, Session, Type, command
+from podpool.cli.spec.options import ADDRESS, AT, EXIT_CODES, NAMESPACE, NODE, POD, WAITING, local
+
+GROUPS = (Group("history", "Show the past addresses of a Pod, a node or an address.", Section.INSPECT),)
 
 
-def _command(
-    name: str,
-    summary: str,
-    handler: str,
-    *examples: Example,
-    description: str = "",
-    arguments: tuple[Argument, ...] = (),
-    options: tuple[Option, ...] = (),
-    exit_codes: str = EXIT_CODES,
-) -> Command:
-    return Command(
-        name=name,
-        summary=summary,
-        description=description,
-        handler=f"podpool.cli.commands.{handler}",
-        examples=examples,
-        arguments=arguments,
-        options=(*options, *CLUSTER),
-        session=Session.CLUSTER,
-        section=Section.INSPECT,
-        exit_codes=exit_codes,
-    )
+def _inspect(name: str, summary: str, handler: str, *parts: Argument | Option | Example, **more: Any) -> Command:  # noqa: ANN401  other fields of Command
+    fields = {"session": Session.CLUSTER, "section": Section.INSPECT, "exit_codes": EXIT_CODES, **more}
+    return command(name, summary, handler, *parts, *shared.CLUSTER, **fields)
+
+
+def _names(name: str, help_: str) -> Argument:
+    return Argument(name, f"{help_} Default: all.", "names", required=False, repeated=True)
 
 
 COMMANDS = (
-    _command(
+    _inspect(
         "status",
         "Show address usage, waiting Pods and unreachable components.",
         "status:status",
-        Example("Show the cluster of the current context", "podpool status"),
-        Example("Print every field for a program", "podpool status -o json"),
+        Example("Show the cluster of the current context", ""),
+        Example("Print every field for a program", "-o json"),
     ),
-    _command(
+    _inspect(
         "subnets",
         "Show address usage per subnet.",
         "status:subnets",
-        Example("List all subnets with all columns", "podpool subnets -o wide"),
-        Example("Show one subnet", "podpool subnets vnet.pods"),
-        arguments=(Argument("NETWORK.SUBNET", "Subnets to list. Default: all.", "names", False, True),),  # noqa: FBT003  required, repeated
+        Example("List all subnets with all columns", "-o wide"),
+        Example("Show one subnet", "vnet.pods"),
+        _names("NETWORK.SUBNET", "Subnets to list."),
     ),
-    _command(
+    _inspect(
         "nodes",
         "Show the addresses that each node holds, requests and releases.",
         "status:nodes",
-        Example("List all nodes", "podpool nodes"),
-        Example("List nodes with Pods that wait for an address", "podpool nodes --waiting"),
-        arguments=(Argument("NODE", "Nodes to list. Default: all.", "names", False, True),),  # noqa: FBT003  required, repeated
-        options=(WAITING,),
+        Example("List all nodes", ""),
+        Example("List nodes with Pods that wait for an address", "--waiting"),
+        _names("NODE", "Nodes to list."),
+        WAITING,
     ),
-    _command(
+    _inspect(
         "pods",
         "Show the addresses of Pods.",
         "status:pods",
-        Example("List the Pods of all namespaces", "podpool pods"),
-        Example("List the Pods on a node that wait for an address", "podpool pods --node node-1 --waiting"),
-        arguments=(Argument("POD", "Pods to list, as NAME or NAMESPACE/NAME. Default: all.", "names", False, True),),  # noqa: FBT003  required, repeated
-        options=(
-            Option("namespace", "Namespace to list. Default: all.", short="-n", env=False),
-            Option("node", "Node to list. Default: all.", env=False),
-            WAITING,
-        ),
+        Example("List the Pods of all namespaces", ""),
+        Example("List the Pods on a node that wait for an address", "--node node-1 --waiting"),
+        _names("POD", "Pods to list, as NAME or NAMESPACE/NAME."),
+        Option("namespace", "Namespace to list. Default: all.", short="-n", env=False),
+        local("node", "Node to list. Default: all."),
+        WAITING,
     ),
-    _command(
+    _inspect(
         "slices",
         "Show secondary networks and the slices of their ranges.",
         "status:slices",
-        Example("List all secondary networks", "podpool slices"),
-        Example("List the fullest slices of one network", "podpool slices storage"),
-        arguments=(Argument("NETWORK", "Network whose slices to list. Default: list networks.", "network", False),),  # noqa: FBT003  required
+        Example("List all secondary networks", ""),
+        Example("List the fullest slices of one network", "storage"),
+        Argument("NETWORK", "Network whose slices to list. Default: list networks.", "network", required=False),
     ),
-    _command(
+    _inspect(
         "who",
         "Show which Pod or node has an address, and which had it before.",
         "history:who",
-        Example("Show the present and past owners of an address", "podpool who 10.77.0.9"),
-        Example("Show the owner at a time", "podpool who 10.77.0.9 --at 2026-11-16T02:30:00Z"),
-        arguments=(ADDRESS,),
-        options=(Option("at", "Time, such as 2026-11-16T02:30:00Z. Default: now and before.", env=False),),
+        Example("Show the present and past owners of an address", "10.77.0.9"),
+        Example("Show the owner at a time", "10.77.0.9 --at 2026-11-16T02:30:00Z"),
+        ADDRESS,
+        local("at", "Time, such as 2026-11-16T02:30:00Z. Default: now and before."),
     ),
-    _command(
+    _inspect(
         "why",
         "Explain why a Pod has no address, and what to do.",
         "history:explain",
-        Example("Explain a Pod of the context's namespace", "podpool why web-0"),
-        Example("Explain a Pod of another namespace", "podpool why web-0 -n shop"),
-        arguments=(POD,),
-        options=(NAMESPACE,),
+        Example("Explain a Pod of the context's namespace", "web-0"),
+        Example("Explain a Pod of another namespace", "web-0 -n shop"),
+        POD,
+        NAMESPACE,
         exit_codes=EXIT_CODES.replace(
             "1 the check failed or the request was refused", "1 the Pod waits for an address or does not exist"
         ),
     ),
-    _command(
+    _inspect(
         "watch",
         "Print changes of Pods, nodes and subnets, and podpool Events, as they happen.",
         "status:watch",
-        Example("Watch until interrupted", "podpool watch"),
-        Example("Watch for a minute, one JSON object per line", "podpool watch --duration 1m -o json"),
-        options=(Option("duration", "How long to watch, such as 30s or 5m. Default: until interrupted.", env=False),),
+        Example("Watch until interrupted", ""),
+        Example("Watch for a minute, one JSON object per line", "--duration 1m -o json"),
+        local("duration", "How long to watch, such as 30s or 5m. Default: until interrupted."),
     ),
-    _command(
+    _inspect(
         "history pod",
         "Show the past addresses of a Pod, with node and network.",
         "history:pod_history",
-        Example("Show a Pod of the context's namespace, deleted or not", "podpool history pod web-0"),
-        arguments=(POD,),
-        options=(NAMESPACE, AT),
+        Example("Show a Pod of the context's namespace, deleted or not", "web-0"),
+        *(POD, NAMESPACE, AT),
     ),
-    _command(
+    _inspect(
         "history node",
         "Show the past addresses of a node, with their Pods.",
         "history:node_history",
-        Example("Show a node, deleted or not", "podpool history node node-1"),
-        arguments=(NODE,),
-        options=(AT,),
+        Example("Show a node, deleted or not", "node-1"),
+        *(NODE, AT),
     ),
-    _command(
+    _inspect(
         "history address",
         "Show the past owners of an address, with their Pods.",
         "history:address_history",
-        Example("Show an address", "podpool history address 10.77.0.9"),
-        arguments=(ADDRESS,),
-        options=(AT,),
+        Example("Show an address", "10.77.0.9"),
+        *(ADDRESS, AT),
     ),
-    _command(
+    _inspect(
         "audit",
         "Check the invariants across ledger, Kubernetes objects and Pods.",
         "audit:run_audit",
-        Example("Check the cluster of the current context", "podpool audit"),
-        Example("Repair what is safe to repair, without a confirmation", "podpool audit --repair --yes"),
+        Example("Check the cluster of the current context", ""),
+        Example("Repair what is safe to repair, without a confirmation", "--repair --yes"),
+        local("settle", "Time between the two checks.", "5s"),
+        local("repair", "Show a repair plan, and apply it after a confirmation.", "false", Type.BOOLEAN),
+        Option("yes", "Apply the repair plan without asking.", "false", Type.BOOLEAN, short="-y", env=False),
         description=(
             "Every address has one owner, belongs to its node's grants and subnet, and was not taken from a node "
             "without a release; nodes hold whole batches. A violation counts when a second check confirms it."
         ),
-        options=(
-            Option("settle", "Time between the two checks.", "5s", env=False),
-            Option(
-                "repair", "Show a repair plan, and apply it after a confirmation.", "false", Type.BOOLEAN, env=False
-            ),
-            Option("yes", "Apply the repair plan without asking.", "false", Type.BOOLEAN, short="-y", env=False),
-        ),
     ),
-    Command(
-        name="dashboard",
-        summary="Serve a web page that shows a cluster's addresses live. It only reads.",
-        handler="podpool.cli.commands.dashboard:serve_dashboard",
-        examples=(
-            Example("Serve the cluster of the current context on loopback", "podpool dashboard"),
-            Example("Serve on another port", "podpool dashboard --listen 127.0.0.1:8080"),
-        ),
-        options=(
-            KUBECONFIG,
-            OPTIONAL_LEDGER,
-            Option("ledger-token-file", "File with the token for the ledger."),
-            LEDGER_CA_FILE,
-            port_option("127.0.0.1:7781", "of the page; port 0 is any free port"),
-        ),
+    command(
+        "dashboard",
+        "Serve a web page that shows a cluster's addresses live. It only reads.",
+        "dashboard:serve_dashboard",
+        Example("Serve the cluster of the current context on loopback", ""),
+        Example("Serve on another port", "--listen 127.0.0.1:8080"),
+        *(shared.KUBECONFIG, shared.OPTIONAL_LEDGER),
+        Option("ledger-token-file", "File with the token for the ledger."),
+        shared.LEDGER_CA_FILE,
+        shared.port_option("127.0.0.1:7781", "of the page; port 0 is any free port"),
         section=Section.INSPECT,
         service=True,
     ),

@@ -4,6 +4,7 @@ Imports nothing but the standard library and msgspec: every process loads it, al
 """
 
 import enum
+from typing import Any
 
 import msgspec
 
@@ -117,9 +118,27 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
     exit_codes: str = ""
 
 
-class Group(msgspec.Struct, frozen=True, kw_only=True):
+class Group(msgspec.Struct, frozen=True):
     """Commands that share their first words."""
 
     name: str
     summary: str
     section: Section = Section.OTHER
+
+
+def command(name: str, summary: str, handler: str, *parts: Argument | Option | Example, **more: Any) -> Command:  # noqa: ANN401  other fields of Command
+    """Return a command; `handler` is in `podpool.cli.commands`. An example may leave out `podpool` and the name."""
+    examples = [each for each in parts if isinstance(each, Example)]
+    return Command(
+        name=name,
+        summary=summary,
+        handler=handler if handler.startswith("podpool.") else f"podpool.cli.commands.{handler}",
+        examples=tuple(Example(each.purpose, _command_line(name, each.command)) for each in examples),
+        arguments=tuple(each for each in parts if isinstance(each, Argument)),
+        options=tuple(each for each in parts if isinstance(each, Option)),
+        **more,
+    )
+
+
+def _command_line(name: str, words: str) -> str:
+    return words if "podpool " in words else f"podpool {name} {words}".rstrip()

@@ -45,14 +45,19 @@ WHEREABOUTS_NAMESPACE = Option(
     "whereabouts-namespace", "Namespace of IPPools, NodeSlicePools and their Leases.", "kube-system"
 )
 FLAT_FILE = Option("flat-file", "Whereabouts' whereabouts.conf, a copy of the file on the nodes.")
-AT = Option("at", "Time, such as 2026-11-16T02:30:00Z. Default: any time.", env=False)
+AT = Option("at", "Show only what was held at this time, such as 2026-11-16T02:30:00Z. Default: any time.", env=False)
 NAMESPACE = Option("namespace", "Namespace of the Pod. Default: the context's.", short="-n", env=False)
 WAITING = Option(
-    "waiting", "List only Pods that wait for an address, or nodes with such Pods.", "false", Type.BOOLEAN, env=False
+    "waiting", "List only Pods that wait for an address, or only their nodes.", "false", Type.BOOLEAN, env=False
 )
 ADDRESS = Argument("ADDRESS", "IPv4 or IPv6 address.", "address")
 NODE = Argument("NODE", "Name of the Node.", "node")
 POD = Argument("POD", "Name of the Pod, or NAMESPACE/NAME.", "pod")
+
+
+def local(name: str, help_: str, default: str = "", type_: Type = Type.STRING, choices: tuple[str, ...] = ()) -> Option:
+    """Return an option that is set on the command line only."""
+    return Option(name, help_, default, type_, choices, env=False)
 
 
 def port_option(default: str, what: str) -> Option:
