@@ -9,15 +9,18 @@ import promql_parser
 import pytest
 
 from parts.pages import ROOT
-from tools.reference.metrics import Measure, measures
+from tools.reference.metrics import DocumentedMetric, metrics_by_component
 
 RULES = [
     rule
     for group in msgspec.yaml.decode((ROOT / "deploy/prometheus/alerts.yml").read_text())["groups"]
     for rule in group["rules"]
 ]
-KNOWN: dict[str, Measure] = {
-    series: each for told in asyncio.run(measures()).values() for each in told for series in each.series
+KNOWN: dict[str, DocumentedMetric] = {
+    series: each
+    for metrics in asyncio.run(metrics_by_component()).values()
+    for each in metrics
+    for series in each.series
 }
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.pages import ROOT
-from tools.site.diagrams import Unknown, draw
+from tools.site.diagrams import UnsupportedSyntax, draw
 from tools.site.navigation import trees
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ def test_it_is_light_and_dark(site: Path) -> None:
     assert "prefers-color-scheme:dark" in "".join(sheet.read_text() for sheet in site.rglob("furo.css"))
 
 
-def test_diagrams_are_pictures(site: Path) -> None:
+def test_diagrams_are_svg(site: Path) -> None:
     page = (site / "architecture.html").read_text()
     assert page.count('<div class="diagram"><svg ') == 1
     assert "requestedIPCount 15</text>" in page
@@ -68,9 +68,9 @@ def test_diagrams_are_pictures(site: Path) -> None:
 
 
 def test_a_diagram_that_cannot_be_drawn_is_an_error() -> None:
-    with pytest.raises(Unknown, match="only sequence diagrams"):
+    with pytest.raises(UnsupportedSyntax, match="only sequenceDiagram"):
         draw("flowchart LR\n  a --> b")
-    with pytest.raises(Unknown, match="alt else"):
+    with pytest.raises(UnsupportedSyntax, match="alt else"):
         draw("sequenceDiagram\n  participant a as one\n  alt else")
 
 

@@ -6,8 +6,8 @@ table, the ledger API from its route table. Missing descriptions are added at th
 
 from collections.abc import Callable, Mapping
 
-from tools.reference.ledger_api import ledger_api_page
 from tools.reference.configuration import configuration_page
+from tools.reference.ledger_api import ledger_api_page
 from tools.reference.metrics import metrics_page
 from tools.reference.objects import objects_page
 

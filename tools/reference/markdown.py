@@ -20,7 +20,7 @@ def code(value: object) -> str:
 
 
 def replace_section(page: str, begin: str, section: str) -> str:
-    """Replace what stands between the line `begin` and the end marker; raises ValueError when there is no such line."""
+    """Replace the text between the line `begin` and the end marker. Raises ValueError if one is missing."""
     before, marker, rest = page.partition(begin)
     _, end, after = rest.partition(END)
     if not (marker and end):

@@ -1,6 +1,6 @@
-"""The documentation as a site: the pages of docs/ as they are, made into HTML that asks no other host for anything.
+"""The documentation as a static site: the pages of docs/ as HTML that loads nothing from other hosts.
 
-Sphinx, because it checks every link and anchor and searches without a server; MyST, because the pages stay plain
-Markdown; furo, for light, dark and small screens. What is written for a code host (the list in docs/index.md, a mermaid
-diagram) is read by two small extensions: `navigation` and `diagrams`.
+Sphinx checks every link and anchor and searches without a server. MyST lets the pages stay plain Markdown. furo has
+light and dark mode and fits small screens. Two extensions convert what code hosts render themselves: `navigation` the
+list in docs/index.md, `diagrams` the mermaid diagrams.
 """

@@ -1,4 +1,4 @@
-"""Build the site: `python -m tools.site [DIRECTORY]`. A warning is an error: a broken link, a page nobody finds."""
+"""Build the site: `python -m tools.site [DIRECTORY]`. Warnings, such as broken links, are errors."""
 
 import sys
 from pathlib import Path
@@ -9,13 +9,13 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 def main() -> None:
-    """Build it, into `site/` or where it is told."""
-    place = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "site"
-    words = ["-b", "html", "-W", "--keep-going", "-q", "-E", "-j", "2"]
-    words += ["-c", str(Path(__file__).parent), "-d", str(place / ".doctrees")]
-    failed = build_main([*words, str(ROOT / "docs"), str(place)])
+    """Build the site into `site/` or the given directory."""
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "site"
+    argv = ["-b", "html", "-W", "--keep-going", "-q", "-E", "-j", "2"]
+    argv += ["-c", str(Path(__file__).parent), "-d", str(target / ".doctrees")]
+    failed = build_main([*argv, str(ROOT / "docs"), str(target)])
     if not failed:
-        print(f"the site is in {place}: open {place / 'index.html'}")
+        print(f"open {target / 'index.html'}")
     sys.exit(failed)
 
 

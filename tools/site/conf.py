@@ -1,4 +1,4 @@
-"""Sphinx's configuration: it is read by Sphinx, by these names."""
+"""Configuration of Sphinx, which reads these names."""
 
 import sys
 from pathlib import Path

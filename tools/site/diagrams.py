@@ -1,7 +1,7 @@
-"""Draws the mermaid sequence diagrams of the pages, so that the site needs no script for them.
+"""Convert the mermaid sequence diagrams of the pages to SVG, so that the site needs no script for them.
 
-A code host draws them by itself. Of mermaid only what the pages use is known: participants, notes over some of them,
-and arrows; anything else is an error. Lines and letters have the colour of the text around them, light or dark.
+Code hosts render mermaid themselves. Only the syntax that the pages use is supported: participants, notes and arrows;
+anything else is an error. Lines and text have the colour of the surrounding text, for light and dark mode.
 """
 
 import html
@@ -20,12 +20,12 @@ _NOTE = re.compile(r"Note over (?P<first>\w+),(?P<last>\w+): (?P<text>.+)")
 _ARROW = re.compile(r"(?P<first>\w+)(?P<kind>--?>>)(?P<last>\w+): (?P<text>.+)")
 
 
-class Unknown(ValueError):
-    """A line that is none of those that we draw."""
+class UnsupportedSyntax(ValueError):
+    """A line of a diagram that is not supported."""
 
 
 class Step(msgspec.Struct, frozen=True):
-    """One line of a diagram: from where to where, and how."""
+    """One arrow or note, between two participants."""
 
     first: int
     last: int
@@ -34,19 +34,19 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Add it to Sphinx: a fence of the language mermaid becomes a picture."""
+    """Register the extension: a code block of the language mermaid becomes an SVG."""
     app.add_directive("mermaid", _Mermaid)
     app.config.myst_fence_as_directive = {"mermaid"}
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def draw(text: str) -> str:
-    """Make an SVG of a sequence diagram; raises `Unknown`."""
+    """Return the SVG of a sequence diagram. Raises `UnsupportedSyntax`."""
     names, steps = _read(text)
     width, height = COLUMN * len(names), TOP + ROW * (len(steps) + 1)
-    drawn = [
-        *_people(list(names.values()), height),
-        *(_drawn(step, TOP + ROW * at) for at, step in enumerate(steps, 1)),
+    elements = [
+        *_participants(list(names.values()), height),
+        *(_step(step, TOP + ROW * at) for at, step in enumerate(steps, 1)),
     ]
     head = f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" role="img" font-size="13">'
     title = f"<title>{html.escape('; '.join(step.text for step in steps))}</title>"
@@ -54,7 +54,7 @@ def draw(text: str) -> str:
         '<defs><marker id="arrow" viewBox="0 0 8 8" refX="8" refY="4" markerWidth="8" markerHeight="8"'
         ' orient="auto-start-reverse"><path d="M0 0L8 4L0 8z" fill="currentColor"/></marker></defs>'
     )
-    return "".join([head, title, marker, *drawn, "</svg>"])
+    return "".join([head, title, marker, *elements, "</svg>"])
 
 
 class _Mermaid(SphinxDirective):
@@ -62,16 +62,16 @@ class _Mermaid(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         try:
-            picture = draw("\n".join(self.content))
-        except Unknown as error:
+            svg = draw("\n".join(self.content))
+        except UnsupportedSyntax as error:
             raise self.error(str(error)) from None
-        return [nodes.raw("", f'<div class="diagram">{picture}</div>', format="html")]
+        return [nodes.raw("", f'<div class="diagram">{svg}</div>', format="html")]
 
 
 def _read(text: str) -> tuple[dict[str, str], list[Step]]:
     kind, *lines = filter(None, map(str.strip, text.splitlines()))
     if kind != "sequenceDiagram":
-        raise Unknown(f"only sequence diagrams are drawn, not {kind!r}")
+        raise UnsupportedSyntax(f"only sequenceDiagram is supported, not {kind!r}")
     names: dict[str, str] = {}
     steps: list[Step] = []
     for line in lines:
@@ -82,11 +82,11 @@ def _read(text: str) -> tuple[dict[str, str], list[Step]]:
             kind = found.groupdict().get("kind", "note")
             steps.append(Step(order.index(found["first"]), order.index(found["last"]), found["text"], kind))
         else:
-            raise Unknown(f"a line that is not drawn: {line!r}")
+            raise UnsupportedSyntax(f"unsupported line {line!r}; use participant, Note over, ->> or -->>")
     return names, steps
 
 
-def _people(titles: list[str], height: int) -> Iterator[str]:
+def _participants(titles: list[str], height: int) -> Iterator[str]:
     for at, title in enumerate(titles):
         middle = _middle(at)
         yield f'<path d="M{middle} 32V{height}" stroke="currentColor" stroke-opacity=".4" stroke-dasharray="3 3"/>'
@@ -95,7 +95,7 @@ def _people(titles: list[str], height: int) -> Iterator[str]:
         yield _text(middle, 22, title, weight="bold")
 
 
-def _drawn(step: Step, y: int) -> str:
+def _step(step: Step, y: int) -> str:
     left, right = sorted((_middle(step.first), _middle(step.last)))
     if step.kind == "note":
         box = f'<rect x="{left - HALF_BOX}" y="{y - 18}" width="{right - left + 2 * HALF_BOX}" height="24" rx="4"'
@@ -114,5 +114,5 @@ def _middle(at: int) -> int:
 
 
 def _text(x: int, y: int, text: str, *, anchor: str = "middle", weight: str = "normal") -> str:
-    about = f'x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="currentColor"'
-    return f"<text {about}>{html.escape(text)}</text>"
+    attributes = f'x="{x}" y="{y}" text-anchor="{anchor}" font-weight="{weight}" fill="currentColor"'
+    return f"<text {attributes}>{html.escape(text)}</text>"

@@ -1,4 +1,4 @@
-"""The site's navigation is the list of docs/index.md: sections with links, which a code host shows just as well."""
+"""Build the site's navigation from the sections and links of docs/index.md."""
 
 import re
 from collections.abc import Iterator
@@ -12,13 +12,13 @@ _LINK = re.compile(r"^- \[(?P<title>[^\]]+)\]\((?P<page>[^)#]+)\.md\)", re.MULTI
 
 
 def setup(app: Sphinx) -> dict[str, Any]:
-    """Add it to Sphinx."""
+    """Register the extension."""
     app.connect("source-read", _read)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
 
 
 def trees(page: str) -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Read sections, each with its links: title and page."""
+    """Return the sections, each with its links as title and page."""
     heads = list(_SECTION.finditer(page))
     ends = [*(head.start() for head in heads[1:]), len(page)]
     for head, end in zip(heads, ends, strict=True):
