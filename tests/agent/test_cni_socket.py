@@ -90,7 +90,7 @@ def test_a_frame_that_is_too_long_closes_the_connection(tmp_path: Path, caplog: 
         assert b"" == await exchange(path, struct.pack("!I", MAX_BODY + 1))
 
     serve_echo(tmp_path, test)
-    assert ["invalid frame, connection closed"] == [each.message for each in caplog.records]
+    assert ["invalid request on the CNI socket, connection closed"] == [each.message for each in caplog.records]
 
 
 def test_a_peer_that_sends_no_request_is_disconnected(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_unexpected_exception_is_an_internal_error(caplog: pytest.LogCaptureFixt
     run(harness.store.close())
     status, problem = ask(harness, "GET", "/v1/subnets")
     assert (500, "internal") == (status, problem.error)
-    assert "request failed" in caplog.text
+    assert "internal error, request answered with 500" in caplog.text
 
 
 def test_every_route_has_request_and_response_types() -> None:

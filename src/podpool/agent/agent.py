@@ -174,7 +174,7 @@ class Agent:
         finally:
             self._started.set()
         if contents.damaged:
-            self._log.error("journal is damaged, every address cools down once; records of Pods' addresses may be lost")
+            self._log.error("journal is damaged, assignments are rebuilt; check the disk, then run podpool audit")
         elif contents.torn:
             self._log.warning("torn journal tail truncated, no request was answered on it", bytes=contents.torn)
 

@@ -47,7 +47,7 @@ class PluginConnection(asyncio.Protocol):
         self._transport = transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but its class
         user = _peer_user(transport)
         if user not in (0, os.geteuid()):
-            log.warning("connection refused, only root and the agent's own user may connect", uid=user)
+            log.warning("connection rejected, only root and the agent's own user may connect", uid=user)
             transport.abort()
             return
         self._timer = asyncio.get_running_loop().call_later(self._timeout, transport.abort)
@@ -60,7 +60,7 @@ class PluginConnection(asyncio.Protocol):
         try:
             length = decode_length(bytes(self._received[:HEADER_SIZE]))
         except BadFrame as error:
-            log.warning("invalid frame, connection closed", error=error)
+            log.warning("invalid request on the CNI socket, connection closed", error=error)
             self._transport.abort()
             return
         if length is not None and len(self._received) >= HEADER_SIZE + length:

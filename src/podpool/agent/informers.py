@@ -24,8 +24,7 @@ from podpool.api.builtin import NODES, PODS, Pod
 from podpool.api.meta import Kind, T
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
-from podpool.kube.informer import Informer
-from podpool.kube.object_informer import ObjectInformer
+from podpool.kube.informer import Informer, ObjectInformer
 
 
 class AgentInformers:

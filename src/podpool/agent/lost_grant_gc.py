@@ -44,7 +44,9 @@ class LostGrantGC:
         if grants:
             self._state.write(LostGrantsCleared(grants=grants, at=now))
             addresses = ",".join(each.address for each in pool.grants.all() if each.id in grants)
-            self._deps.log.info("lost grants cleared, cooling down", address=addresses, count=len(grants))
+            self._deps.log.info(
+                "addresses lost with the journal are unused, cooling down", address=addresses, count=len(grants)
+            )
             self._deps.changes.notify()
 
 

@@ -6,19 +6,18 @@ within a term of the ledger and stops with it. Slices need no ledger, and are re
 
 import asyncio
 import random
+from typing import Any
 
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.allocation_controller import AllocationController
-from podpool.controller.deps import ControllerDeps
+from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDeps
 from podpool.controller.events import ControllerEvents
-from podpool.controller.informers import ControllerInformers
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
 from podpool.controller.ledger_session import LeaderTerm
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.controller.nnc_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.controller import SliceController
-from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import Backoff
@@ -131,16 +130,7 @@ class Controller:
                 group.create_task(self._run_terms(kube, self._ledger))
 
     async def _run_slices(self, kube: KubeClient) -> None:
-        deps = SliceDeps(
-            kube=kube,
-            nodes=self._informers.nodes,
-            informers=self._slice_informers,
-            events=self._events,
-            metrics=self._metrics,
-            settings=self._settings,
-            clock=self._clock,
-            rng=self._rng,
-        )
+        deps = SliceDeps(**self._common_deps(kube), nodes=self._informers.nodes, informers=self._slice_informers)
         backoff = self._new_backoff()
         while True:
             self._slices = SliceController(deps)
@@ -153,16 +143,7 @@ class Controller:
             await backoff.wait()
 
     async def _run_terms(self, kube: KubeClient, ledger: LedgerClient) -> None:
-        deps = ControllerDeps(
-            kube=kube,
-            ledger=ledger,
-            informers=self._informers,
-            events=self._events,
-            metrics=self._metrics,
-            settings=self._settings,
-            clock=self._clock,
-            rng=self._rng,
-        )
+        deps = ControllerDeps(**self._common_deps(kube), ledger=ledger, informers=self._informers)
         async with asyncio.TaskGroup() as group:
             condition = LedgerConditionWriter(kube, self._health, self._informers.subnets, clock=self._clock)
             group.create_task(condition.run())
@@ -174,7 +155,7 @@ class Controller:
                     backoff.reset()
                     log.warning("ledger term ended, opening a new one", error=errors.exceptions[0])
                 except* PodpoolError as errors:
-                    log.warning("leader session failed, retrying", error=errors.exceptions[0])
+                    log.warning("work as leader failed, retrying", error=errors.exceptions[0])
                 finally:
                     self._allocations = None
                 await backoff.wait()
@@ -199,14 +180,14 @@ class Controller:
         if opened.inventory_required:
             response = await send_inventory(deps.kube, deps.ledger, term, self._settings)
             for conflict in response.conflicts:
-                log.error(
-                    "address has two owners, resolve it with `podpool ledger recovery resolve`",
-                    address=conflict.address,
-                    subnet=conflict.subnet,
-                    nc=conflict.holder,
-                    claimant=conflict.claimant,
-                )
+                owners = {"subnet": conflict.subnet, "nc": conflict.holder, "claimant": conflict.claimant}
+                event = "address has two owners, resolve it with `podpool ledger recovery resolve`"
+                log.error(event, address=conflict.address, **owners)
         return term
+
+    def _common_deps(self, kube: KubeClient) -> dict[str, Any]:
+        recording = {"events": self._events, "metrics": self._metrics}
+        return {"kube": kube, **recording, "settings": self._settings, "clock": self._clock, "rng": self._rng}
 
     def _new_backoff(self) -> Backoff:
         return Backoff(rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)

@@ -277,7 +277,7 @@ class SliceReconciler:
         if same and (self._leases.is_labelled(same) or same_boot):
             return same
         if not slice_.closed:
-            self._deps.log.warning("Lease of a slice is lost, slice closed", lease=slice_.name, slice=slice_.prefix)
+            self._deps.log.warning("slice lost, no new addresses from it", lease=slice_.name, slice=slice_.prefix)
             await self._close(slice_)
             self._queue.add(slice_.name)
         return None if same else lease

@@ -58,7 +58,7 @@ class SliceRecovery:
         state, now, waiting = self._state, self._deps.clock.boot(), self._ipam.waiting_pods
         assigned = {address for address, _ in state.slices.holders()}
         for address, holder in reported_holders(state.slices, pods, waiting).items():
-            self._deps.log.info("address of a Pod recovered", address=address.address, pod=holder.podref)
+            self._deps.log.info("address restored from Pod status", address=address.address, pod=holder.podref)
             if address in assigned:
                 state.write(SliceUnassigned(addresses=(address,), at=now))
             state.write(SliceAssigned(holder=holder, addresses=(address,)))

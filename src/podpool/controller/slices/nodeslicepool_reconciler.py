@@ -16,8 +16,8 @@ from collections.abc import Collection, Iterable
 from podpool.api.builtin import Node
 from podpool.api.multus import NetworkAttachmentDefinition
 from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool
+from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
-from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.objects import (
@@ -91,9 +91,8 @@ class NodeSlicePoolReconciler:
         kept = without_conflicts(owned)
         nodes, in_use = self._identified_nodes(network), self._in_use(network, kept)
         assignments = {table.key: self._assign(table, names[table.key], nodes, in_use) for table in tables}
-        desired = {
-            each.name: each for key, assignment in assignments.items() for each in _desired(key, assignment, nodes)
-        }
+        wanted = (each for key, assignment in assignments.items() for each in _desired(key, assignment, nodes))
+        desired = {each.name: each for each in wanted}
         self._slices.begin_assignment(network, desired)
         for table in tables:
             self._report(table, assignments[table.key], self._assignments.get(table.key), nodes)
@@ -141,17 +140,14 @@ class NodeSlicePoolReconciler:
 
     def _identified_nodes(self, network: str) -> dict[str, Node]:
         """Return the Nodes in the order in which they joined, without those whose identity is not known yet."""
-        nodes = sorted(
-            self._deps.nodes.values(), key=lambda node: (node.metadata.creation_timestamp or "", node.metadata.name)
-        )
+        nodes = list(self._deps.nodes.values())
+        nodes.sort(key=lambda node: (node.metadata.creation_timestamp or "", node.metadata.name))
         return {node.metadata.name: node for node in nodes if node.boot_id or not self._may_be_same(node, network)}
 
     def _may_be_same(self, node: Node, network: str) -> bool:
         """Return whether a former Node of this name has a slice that the machine may be using."""
-        return any(
-            owned.boot_id and owned.network == network and owned.node_uid != node.metadata.uid
-            for owned in self._ownership.by_node(node.metadata.name)
-        )
+        slices = (each for each in self._ownership.by_node(node.metadata.name) if each.network == network)
+        return any(each.boot_id and each.node_uid != node.metadata.uid for each in slices)
 
     def _in_use(self, network: str, owned: Iterable[OwnedSlice]) -> list[HeldSlice]:
         """Return what may be in use: owned slices, and what third parties allocated."""
@@ -176,16 +172,12 @@ class NodeSlicePoolReconciler:
         pool, namespace = self._slice_pools.get(name), self._deps.namespace
         wanted = build_slice_pool(key, assignment, before=pool, now=self._deps.clock.wall())
         if pool is None:
-            annotations = {
-                each: value for each, value in wanted["metadata"]["annotations"].items() if value is not None
-            }
+            annotations = {key: value for key, value in wanted["metadata"]["annotations"].items() if value is not None}
             meta = {"name": name, "namespace": namespace, "annotations": annotations}
             self._slice_pools.put(await self._kube.create(NODE_SLICE_POOLS, {**wanted, "metadata": meta}))
         elif not slice_pool_is_current(pool, wanted):
-            version = pool.metadata.resource_version
-            self._slice_pools.put(
-                await self._kube.merge_patch(NODE_SLICE_POOLS, name, wanted, namespace=namespace, precondition=version)
-            )
+            at = {"namespace": namespace, "precondition": pool.metadata.resource_version}
+            self._slice_pools.put(await self._kube.merge_patch(NODE_SLICE_POOLS, name, wanted, **at))
 
     async def _delete_unused(self, network: str, assignments: Collection[SliceTableKey]) -> None:
         """Drop assignments that no NAD needs; their NodeSlicePools stay as long as a node has a slice."""
@@ -200,11 +192,7 @@ class NodeSlicePoolReconciler:
                 await self._slice_pools.delete(self._kube, pool)
 
     def _report(
-        self,
-        table: SliceTablePlan,
-        assignment: SliceAssignment,
-        before: SliceAssignment | None,
-        nodes: dict[str, Node],
+        self, table: SliceTablePlan, assignment: SliceAssignment, before: SliceAssignment | None, nodes: dict[str, Node]
     ) -> None:
         """Record Events about waiting nodes, withheld slices and conflicts that are new."""
         events, waited = self._deps.events, before.waiting if before else ()
@@ -261,7 +249,7 @@ def _has_valid_name(desired: DesiredSlice) -> bool:
     try:
         return bool(desired.name)
     except InvalidInput as error:
-        log.warning("no valid IPPool name, node gets no slice", node=desired.identifier.node, error=error)
+        log.warning("IPPool name is invalid, node gets no slice", node=desired.identifier.node, reason=error)
         return False
 
 

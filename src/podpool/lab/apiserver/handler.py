@@ -72,7 +72,7 @@ class ResourceHandler:
         except (PodpoolError, AssertionError):
             raise  # a store file that cannot be written ends the process, and a failed check of a test must surface
         except Exception as error:
-            log.exception("request failed", method=request.method, path=request.path)
+            log.exception("internal error, request answered with 500", method=request.method, path=request.path)
             failure = status_errors.internal_error(error)
             return json(failure.status, failure.code)
 

@@ -116,7 +116,8 @@ class LedgerService:
         """Issue a cluster's next term."""
         wall = self._clock.wall()
         term = await self._store.write(lambda repo: open_term(repo, request, wall=wall))
-        log.info("term opened", cluster=request.cluster, term=term.term, inventory_required=term.inventory_required)
+        fields = {"term": term.term, "inventory_required": term.inventory_required}
+        log.info("controller leader registered, earlier leaders are fenced", cluster=request.cluster, **fields)
         return term
 
     async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
@@ -247,5 +248,5 @@ async def _run_periodically(seconds: float, job: Callable[[], Awaitable[None]]) 
         try:
             await job()
         except Unavailable as error:  # the next run may find the database again
-            log.warning("database unavailable, periodic job postponed", reason=str(error))
+            log.warning("database unavailable, periodic job retried later", error=error, seconds=seconds)
         await asyncio.sleep(seconds)

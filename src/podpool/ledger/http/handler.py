@@ -36,7 +36,7 @@ class LedgerHandler:
         except LedgerError as error:
             return error_response(error)
         except Exception:
-            log.exception("request failed", method=request.method, path=request.path)
+            log.exception("internal error, request answered with 500", method=request.method, path=request.path)
             message = "internal error, see the ledger's log; the request may have been processed"
             return error_response(LedgerError(message))
 
