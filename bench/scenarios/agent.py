@@ -35,7 +35,7 @@ SIZES = (10, 300, 10_000)
 
 def beside_host_local(suffix: str, what: str) -> Ratio:
     """An ADD of ours beside one of theirs."""
-    told = f"plugin ADD, process start to exit, {what}: host-local by ours"
+    told = f"plugin ADD, process start to exit, {what}: host-local / podpool"
     return Ratio(id=f"add-vs-host-local-{suffix}", what=told, goal=">= 5", ours=OURS, theirs=THEIRS, better="lower")
 
 
@@ -44,25 +44,23 @@ def alone(name: str, what: str, goal: str) -> Median:
     return Median(id=name, what=what, goal=goal, side=OURS)
 
 
-ONE = beside_host_local("1", "one after the other, 110 addresses in use")
+ONE = beside_host_local("1", "sequential, 110 addresses in use")
 MANY = beside_host_local("16", "16 at once, 110 addresses in use")
-EMPTY = beside_host_local("1-first", "one after the other, no address in use")
-FULL_NODE = beside_host_local("1-at-1000", "one after the other, 1,000 addresses in use")
+EMPTY = beside_host_local("1-first", "sequential, no address in use")
+FULL_NODE = beside_host_local("1-at-1000", "sequential, 1,000 addresses in use")
 P99 = alone(
     "agent-add-p99-us",
-    "99 in 100 ADDs at 1,000 a second, from the frame to the answer, by the agent's own histogram",
+    "p99 of ADDs at 1,000/s, from request frame to response, from the agent's histogram",
     "< 1000",
 )
-CALLS = alone("dynamic-calls-per-add", "API calls of the agent for each Pod that comes and goes", "<= 0")
+CALLS = alone("dynamic-calls-per-add", "API calls of the agent per Pod that starts and stops", "<= 0")
 BURST = alone(
     "burst-writes-per-node",
-    "the agent's successful writes when 35 Pods land at once, until it was given what they need",
+    "successful writes of the agent when 35 Pods start at once, until it is granted their addresses",
     "<= 1",
 )
 MEMORY = alone("agent-memory-mib", "RSS of `podpool agent run`, TLS, 60 s after 110 ADDs", "< 50")
-START = alone(
-    "agent-start-seconds", "from the start of the process to the first ADD answered, 250 addresses in use", "< 1"
-)
+START = alone("agent-start-seconds", "process start to the first ADD response, 250 addresses in use", "< 1")
 FLAT = Exponent(
     id="add-growth-exponent", what="plugin ADD from 1 to 1,000 addresses in use", goal="< 0.15", sizes=IN_USE
 )
@@ -134,7 +132,7 @@ def journal(effort: Effort) -> Trial:
     """The journal alone."""
     return growth(
         count=JOURNAL,
-        what="journal and pool, one ADD and its DEL, after 10 to 10,000 of them",
+        what="one ADD and its DEL in journal and pool, after 10 to 10,000 of them",
         goal="< 0.15",
         sizes=SIZES,
         at=partial(journalled, batch_seconds=effort.batch_seconds),

@@ -35,16 +35,16 @@ ROUNDS = 5
 
 POD_START = Ratio(
     id="pod-start-vs-host-local",
-    what="110 Pods at once on a real node (kubelet, containerd), until all run: host-local by ours",
+    what="110 Pods start at once on a real node (kubelet, containerd), until all run: host-local / podpool",
     goal=">= 0.95",
     ours=OURS,
     theirs=THEIRS,
     better="lower",
 )
-TEN = "10 Pods of ten networks each at once on a real node (kubelet, containerd, Multus), until all run"
+TEN = "10 Pods with ten networks each start at once on a real node (kubelet, containerd, Multus), until all run"
 TEN_NETWORKS = Ratio(
     id="pod-start-10-networks-vs-whereabouts",
-    what=f"{TEN}: the better of Whereabouts' modes by ours",
+    what=f"{TEN}: the better of Whereabouts' modes / podpool",
     goal=">= 2.5",
     ours=OURS,
     theirs=(WHEREABOUTS, SLICED),
@@ -52,7 +52,7 @@ TEN_NETWORKS = Ratio(
 )
 TEN_NETWORKS_LOCAL = Ratio(
     id="pod-start-10-networks-vs-host-local",
-    what=f"{TEN}: host-local by ours",
+    what=f"{TEN}: host-local / podpool",
     goal=">= 0.95",
     ours=OURS,
     theirs=THEIRS,

@@ -63,7 +63,7 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
         counts=(
             Ratio(
                 id="join-writes-vs-bare",
-                what="1,000 nodes join at once: the controller's writes per second by those of a bare loop",
+                what="1,000 nodes join at once: writes per second, the controller / a bare loop",
                 goal=">= 0.7",
                 ours=OURS,
                 theirs=BARE,
@@ -75,7 +75,7 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
     )
     yield told(
         "join-calls-per-node",
-        "API calls of the controller for a node that joins",
+        "API calls of the controller per joining node",
         lambda turn: joins.of(sizes[1_000], turn).calls_per_node,
         unit="calls",
         goal="<= 3",
@@ -84,13 +84,13 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
     for size in SIZES:
         yield told(
             f"join-seconds-{size}",
-            f"{size:,} nodes join at once: until every NNC has its container",
+            f"{size:,} nodes join at once: until every NNC has its network container",
             partial(_join_seconds, joins, sizes[size]),
             unit="s",
         )
     yield told(
         "controller-memory-mib",
-        "memory of the controller when 5,000 nodes have joined",
+        "memory of the controller with 5,000 nodes",
         lambda turn: joins.of(sizes[5_000], turn).memory,
         unit="MiB",
     )
@@ -102,7 +102,7 @@ def by_size(stands: Callable[[int], Standing], sizes: dict[int, int], *, changes
     def at(nodes: int) -> Callable[[], AbstractContextManager[Run]]:
         return each_turn(lambda _: stands(nodes).cpu_per_change(changes, rate=GENTLE))
 
-    what = "CPU of controller and ledger for one NNC that changes, by the number of nodes"
+    what = "CPU of controller and ledger per NNC change, by number of nodes"
     exponent = Exponent(id="change-growth-exponent", what=what, goal="< 0.15", sizes=SIZES)
     sides = tuple(Side(str(size), at(nodes)) for size, nodes in sizes.items())
     return Trial(sides=sides, unit="us", counts=(exponent,), at_most=7, warmed=1)
@@ -119,19 +119,19 @@ def changing(
     for quantile in ("p50", "p99"):
         yield told(
             f"change-ms-{quantile}",
-            f"5,000 nodes, half the changes that a bare loop sustains: from spec to status, {quantile}",
+            f"5,000 nodes, half the change rate of a bare loop: spec to status, {quantile}",
             partial(_change_ms, stands, rate, quantile, large, changes),
             unit="ms",
             at_most=3,
         )
-    yield told("change-rate", "how many changes that were, in a second", lambda _: rate(), unit="1/s")
+    yield told("change-rate", "rate of these changes", lambda _: rate(), unit="1/s")
 
 
 def quiet(stands: Callable[[int], Standing], nodes: int) -> Trial:
     """Nothing happens."""
     return told(
         "steady-writes",
-        "writes of the controller in 30 s in which nothing happens, 5,000 nodes, but for its Lease",
+        "writes of the controller in 30 idle s, 5,000 nodes, without its Lease",
         lambda _: float(stands(nodes).writes_while_quiet()),
         unit="writes",
         goal="= 0",

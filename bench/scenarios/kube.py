@@ -26,7 +26,7 @@ WATCHES = 1000
 
 EVENT_CPU = Ratio(
     id="watch-event-cpu-vs-official",
-    what="CPU time of one Pod event, from the socket into the cache, at full speed: official client by ours",
+    what="CPU time of one Pod event, from the socket into the cache, at full speed: official client / podpool",
     goal=">= 20",
     ours=OURS,
     theirs=OFFICIAL,
@@ -34,7 +34,7 @@ EVENT_CPU = Ratio(
 )
 POD_MEMORY = Ratio(
     id="pod-memory-vs-official",
-    what="memory of one cached Pod: official client by ours",
+    what="memory of one cached Pod: official client / podpool",
     goal=">= 50",
     ours=OURS,
     theirs=OFFICIAL,
@@ -42,7 +42,7 @@ POD_MEMORY = Ratio(
 )
 WRITES = Ratio(
     id="client-writes-vs-bare",
-    what="writes per second to a real API server, 16 at once: our client by a bare loop that sends the same bytes",
+    what="writes per second to a real API server, 16 at once: podpool's client / a bare loop that sends the same bytes",
     goal=">= 0.8",
     ours=OURS,
     theirs=BARE,

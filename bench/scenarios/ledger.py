@@ -100,7 +100,7 @@ def batches(server: Postgres, effort: Effort) -> Trial:
             ),
             Median(
                 id="pgbench-simple-update",
-                what="transactions of pgbench's simple update, 16 clients, on the same server: what it can do",
+                what="pgbench simple-update transactions, 16 clients, same server, for reference",
                 side="pgbench",
             ),
         ),

@@ -51,7 +51,7 @@ def counting() -> Iterator[Run]:
 def trials(_: Effort) -> Iterator[tuple[Trial, ...]]:
     """Nothing is shared."""
     steps = Median(id="sim-steps-per-second", what="steps of the storm profile, one process", goal=None, side="podpool")
-    seeds = Median(id="sim-seeds-in-ci", what="histories that `make sim` plays", goal=None, side="podpool")
+    seeds = Median(id="sim-seeds-in-ci", what="runs of `make sim`", goal=None, side="podpool")
     yield (
         Trial(sides=(Side("podpool", stepping),), unit="steps/s", counts=(steps,), at_most=10),
         Trial(sides=(Side("podpool", counting),), unit="seeds", counts=(seeds,), at_most=2),

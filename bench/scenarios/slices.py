@@ -43,7 +43,7 @@ TWO_MINUTES = 120.0
 
 def beside(mode: str, what: str, goal: str) -> Ratio:
     """Our ADDs per second beside theirs."""
-    told = f"plugin ADDs per second, {AT_ONCE} at once, {what}: ours by Whereabouts'"
+    told = f"plugin ADDs per second, {AT_ONCE} at once, {what}: podpool / Whereabouts"
     return Ratio(id=f"{mode}-vs-whereabouts-16", what=told, goal=goal, ours=OURS, theirs=THEIRS, better="higher")
 
 
@@ -53,41 +53,44 @@ def alone(id_: str, what: str, goal: str | None = None) -> Median:
 
 
 SLICED, SHARED = "node slices on both sides", "a range that all nodes share"
-P99 = f"99 in 100 plugin ADDs, {AT_ONCE} at once, {{}}, in ms; Whereabouts' beside them"
+P99 = f"p99 of plugin ADDs, {AT_ONCE} at once, {{}}"
 SLICE, SLICE_P99 = beside("slice", SLICED, ">= 100"), alone("slice-p99-ms", P99.format(SLICED), "< 50")
 SHARED_RANGE, SHARED_RANGE_P99 = (
     beside("shared-range", SHARED, ">= 5"),
     alone("shared-range-p99-ms", P99.format(SHARED)),
 )
 
-SEED_CASE = "256 nodes, a Pod with ten networks on each at once, plugin processes"
+SEED_CASE = "256 nodes, a Pod with ten networks starts on each at once, plugin processes"
 LARGE_CASE = (
-    "5,000 nodes, a Pod with ten networks on each at once, agents in one process, 256 of them with connections of "
-    "their own, once"
+    "5,000 nodes, a Pod with ten networks starts on each at once, agents in one process, 256 of them with their "
+    "own connections, run once"
 )
-GIVEN, READ = "until every address is given", "bytes from the API server for each node, until the IPPools show it all"
+GIVEN, READ = (
+    "until every address is assigned",
+    "bytes from the API server per node, until the IPPools list all addresses",
+)
 SEED_SECONDS = alone("slice-seconds-256", f"{SEED_CASE}: {GIVEN}")
 SEED_BYTES = alone("slice-bytes-per-node-256", f"{SEED_CASE}: {READ}")
-CALLS = alone("slice-calls-per-add", f"{SEED_CASE}: API calls on the way of an ADD", "<= 0")
+CALLS = alone("slice-calls-per-add", f"{SEED_CASE}: API calls during an ADD", "<= 0")
 BEST = Ratio(
     id="slice-256-vs-whereabouts",
-    what=f"{SEED_CASE}: addresses given in a second, ours by the better of Whereabouts' modes in two minutes, once",
+    what=f"{SEED_CASE}: addresses assigned per second, podpool / the better of Whereabouts' modes in two minutes, run once",
     ours=OURS,
     theirs=(THEIRS, THEIR_SLICES),
     better="higher",
 )
 LARGE_SECONDS = alone("slice-seconds-5000", f"{LARGE_CASE}: {GIVEN}")
 LARGE_BYTES = alone("slice-bytes-per-node-5000", f"{LARGE_CASE}: {READ}")
-LARGE_CALLS = alone("slice-calls-per-add-5000", f"{LARGE_CASE}: API calls on the way of an ADD", "<= 0")
+LARGE_CALLS = alone("slice-calls-per-add-5000", f"{LARGE_CASE}: API calls during an ADD", "<= 0")
 READS = Exponent(
     id="slice-node-read-growth-exponent",
-    what="bytes that a node reads, by nodes: it starts, and a Pod with ten networks comes and goes",
+    what="bytes that a node reads when it starts and a Pod with ten networks starts and stops, by number of nodes",
     goal="< 0.15",
     sizes=SIZES,
 )
 WRITE_CPU = Exponent(
     id="slice-pool-write-cpu-growth-exponent",
-    what="CPU of the API server for a write to an IPPool, by nodes that watch their own",
+    what="CPU of the API server per write to an IPPool, by number of nodes that watch their own",
     sizes=SIZES,
 )
 BESIDE = (SLICE, SLICE_P99, SHARED_RANGE, SHARED_RANGE_P99, WRITE_CPU, SEED_SECONDS, CALLS, SEED_BYTES, BEST)

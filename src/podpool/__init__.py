@@ -1,3 +1,3 @@
-"""podpool gives every Kubernetes Pod an address from a scarce subnet, and takes back the ones nobody uses."""
+"""IP address management (IPAM) for Kubernetes Pods in scarce subnets."""
 
 __version__ = "0.1.0"

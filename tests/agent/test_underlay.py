@@ -8,7 +8,7 @@ import pytest
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import NCAdopted
-from podpool.agent.underlay import BadUnderlay, NMAgentClient
+from podpool.agent.underlay_poller import BadUnderlay, NMAgentClient
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.agent.nc_samples import NC, grants, status

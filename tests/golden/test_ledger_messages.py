@@ -8,8 +8,8 @@ import msgspec
 from msgspec import inspect
 
 from podpool.ledger import admin_messages, messages
-from podpool.ledger.errors import kinds
-from podpool.ledger.http.openapi import describe
+from podpool.ledger.errors import error_classes
+from podpool.ledger.http.openapi import openapi_document
 from podpool.ledger.http.routes import ROUTES
 from tests.golden.files import DATA, matches_json, on_the_wire
 from tests.golden.samples import sample
@@ -17,10 +17,10 @@ from tests.golden.samples import sample
 
 def bodies() -> Iterator[tuple[str, Any]]:
     """Every body by the call that it belongs to, and what is answered to a call that is refused."""
-    yield "refusal", messages.Problem
+    yield "refusal", messages.ErrorResponse
     for route in ROUTES:
         call = f"{route.method} {route.path}"
-        for direction, body in (("request", route.takes), ("response", route.gives)):
+        for direction, body in (("request", route.request), ("response", route.response)):
             if body is not None:
                 yield f"{call} {direction}", body
 
@@ -57,13 +57,13 @@ def test_every_message_is_part_of_some_body() -> None:
         each
         for module in (messages, admin_messages)
         for _, each in python.getmembers(module, python.isclass)
-        if issubclass(each, messages.Message)
+        if issubclass(each, messages.LedgerMessage)
     }
-    assert {messages.Message} == defined - reached
+    assert {messages.LedgerMessage} == defined - reached
 
 
 def test_codes_of_refusals() -> None:
-    matches_json("ledger/refusals.json", {kind.code: kind.status for kind in kinds()})
+    matches_json("ledger/refusals.json", {kind.code: kind.status for kind in error_classes()})
 
 
 def test_the_description_has_its_calls() -> None:
@@ -78,7 +78,7 @@ def test_the_description_has_its_calls() -> None:
             "statuses": " ".join(told["responses"]),
             "security": "security" in told,
         }
-        for path, operations in describe()["paths"].items()
+        for path, operations in openapi_document()["paths"].items()
         for method, told in operations.items()
     }
     matches_json("ledger/openapi-paths.json", calls)
@@ -86,7 +86,7 @@ def test_the_description_has_its_calls() -> None:
 
 def test_the_description_has_its_schemas() -> None:
     """The name of a schema is the name of its class, and clients that are generated from the document have it."""
-    matches_json("ledger/openapi-schemas.json", unnamed(describe()["components"]["schemas"]))
+    matches_json("ledger/openapi-schemas.json", unnamed(openapi_document()["components"]["schemas"]))
 
 
 def unnamed(schema: Any) -> Any:  # noqa: ANN401  JSON

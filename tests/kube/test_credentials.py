@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from podpool.core.errors import InvalidInput
-from podpool.kube.config import Connection, from_kubeconfig
+from podpool.kube.api_connection import Connection, from_kubeconfig
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.kube.api_servers import FixedClock

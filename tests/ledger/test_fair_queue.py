@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.domain.fair_queue import SKIPPED, Waiter, fair_shares
+from podpool.ledger.domain.fair_shares import SKIPPED, Waiter, fair_shares
 from podpool.ledger.messages import DemandReport, NetworkContainerState
 from tests.ledger.harness import Leader, LedgerHarness, ids, item
 

@@ -23,7 +23,7 @@ from podpool.whereabouts.cni_json import read_network_config
 from podpool.whereabouts.config import IpamConfig, parse_ipam_config
 from podpool.whereabouts.ippool import allocation_for
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION
-from podpool.whereabouts.multus import ParsedNad, parse_nad
+from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 
 KUBECONFIG = {"kubeconfig": "/etc/cni/net.d/whereabouts.d/whereabouts.kubeconfig"}

@@ -11,7 +11,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.config import IpamConfig
 from podpool.whereabouts.ippool import parse_ippool
-from podpool.whereabouts.multus import parse_nad
+from podpool.whereabouts.nad import parse_nad
 from podpool.whereabouts.network_plan import plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
 from podpool.whereabouts.raw_config import RawIpamConfig

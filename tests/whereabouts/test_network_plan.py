@@ -7,7 +7,7 @@ import pytest
 
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
-from podpool.whereabouts.multus import ParsedNad, parse_nad, suggest_slice_size
+from podpool.whereabouts.nad import ParsedNad, parse_nad, suggest_slice_size
 from podpool.whereabouts.network_plan import NetworkPlan, SliceTableKey, plan_networks
 from tests.whereabouts.builders import config, nad, nad_object, network
 

@@ -21,15 +21,15 @@ from podpool.agent.informers import AgentInformers
 from podpool.agent.lost_grant_gc import LostGrantGC
 from podpool.agent.metrics import MetricsSnapshot
 from podpool.agent.nnc_tracker import NNCTracker
-from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool import Pool
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
-from podpool.agent.scaling_inputs import InputCollector
-from podpool.agent.secondary.networks import SecondaryNetworks
+from podpool.agent.scaling_input_collector import InputCollector
+from podpool.agent.secondary.secondary_networks import SecondaryNetworks
+from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState, DiskRetry
-from podpool.agent.underlay import UnderlayPoller
+from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.core.errors import PodpoolError
 
 

@@ -17,35 +17,18 @@ from podpool.agent.demand import AddRequest
 from podpool.agent.deps import AgentDeps
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.records import PodIdentity
-from podpool.agent.scaling_inputs import InputCollector
-from podpool.agent.secondary.networks import SecondaryNetworks
+from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.router import AddressRequest, reject_ranges
+from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState, DiskRetry
-from podpool.cni.protocol import (
-    Attachment,
-    BadFrame,
-    CniError,
-    ErrorCode,
-    IPConfig,
-    PluginRequest,
-    PluginResponse,
-    ResultExtras,
-    add_result,
-    decode_request,
-    encode_response,
-    error_result,
-    parse_config,
-    prev_result_addresses,
-    requested_version,
-    version_result,
-)
+from podpool.cni import protocol as cni
 from podpool.core.addresses import Address
 from podpool.runtime.disk import Disk
 
 DEFERRED_DELETE_INTERVAL = 15.0
 """Seconds between two checks for DELs that a plugin left because this agent did not answer in time."""
 
-Command = Callable[[PluginRequest], Awaitable[PluginResponse]]
+Command = Callable[[cni.PluginRequest], Awaitable[cni.PluginResponse]]
 
 
 class CNIHandler:
@@ -80,17 +63,19 @@ class CNIHandler:
     async def handle(self, body: bytes) -> bytes:
         """Answer the body of a request with the body of a response."""
         try:
-            request = decode_request(body)
-        except BadFrame as error:
-            return encode_response(error_result(CniError(ErrorCode.DECODE_FAILURE, str(error)), "1.0.0"))
+            request = cni.decode_request(body)
+        except cni.BadFrame as error:
+            return cni.encode_response(
+                cni.error_result(cni.CniError(cni.ErrorCode.DECODE_FAILURE, str(error)), "1.0.0")
+            )
         try:
             unopened = None if self._state.opened else self._disk_retry.error
             response = _io_error(request, unopened) if unopened else await self._command(request.command)(request)
-        except CniError as error:
-            response = error_result(error, requested_version(request.stdin))
+        except cni.CniError as error:
+            response = cni.error_result(error, cni.requested_version(request.stdin))
         except OSError as error:
             response = _io_error(request, str(error))
-        return encode_response(response)
+        return cni.encode_response(response)
 
     async def run(self) -> None:
         """Process deferred DELs at an interval, until cancelled."""
@@ -116,28 +101,28 @@ class CNIHandler:
         if names:
             self._deps.changes.notify()
 
-    async def _version(self, _request: PluginRequest) -> PluginResponse:
-        return version_result()
+    async def _version(self, _request: cni.PluginRequest) -> cni.PluginResponse:
+        return cni.version_result()
 
-    async def _add(self, request: PluginRequest) -> PluginResponse:
-        config = parse_config(request.stdin)
+    async def _add(self, request: cni.PluginRequest) -> cni.PluginResponse:
+        config = cni.parse_config(request.stdin)
         attachment, wanted = _attachment(request), self._secondary_request(request)
         self.process_deferred_deletes()
         if wanted and self._secondary:
             return _secondary_result(wanted, await self._secondary.router.allocate(wanted), config.cni_version)
         add = AddRequest(attachment=attachment, pod=_pod(request), network=config.name)
-        return add_result(await self._ipam.allocate(add), config.cni_version)
+        return cni.add_result(await self._ipam.allocate(add), config.cni_version)
 
-    async def _delete(self, request: PluginRequest) -> PluginResponse:
+    async def _delete(self, request: cni.PluginRequest) -> cni.PluginResponse:
         attachment = _attachment(request)
         wanted = self._release(attachment, request)
         self._deps.changes.notify()
         if self._secondary:
             await self._secondary.router.release(attachment, wanted)
-        return PluginResponse()
+        return cni.PluginResponse()
 
-    async def _check(self, request: PluginRequest) -> PluginResponse:
-        config = parse_config(request.stdin, command=request.command)
+    async def _check(self, request: cni.PluginRequest) -> cni.PluginResponse:
+        config = cni.parse_config(request.stdin, command=request.command)
         attachment, wanted = _attachment(request), self._secondary_request(request)
         if wanted and self._secondary:
             assigned = tuple(map(str, await self._secondary.router.check(wanted)))
@@ -145,40 +130,42 @@ class CNIHandler:
             assigned = self._ipam.check(attachment)
         if not assigned and not (wanted and not wanted.ranges):
             interface = f"interface {attachment.ifname} of sandbox {attachment.container_id}"
-            raise CniError(ErrorCode.CHECK_MISMATCH, f"{interface} has no address assigned")
-        expected = prev_result_addresses(config)
+            raise cni.CniError(cni.ErrorCode.CHECK_MISMATCH, f"{interface} has no address assigned")
+        expected = cni.prev_result_addresses(config)
         if expected and not set(assigned) <= set(expected):
             difference = f"prevResult has {', '.join(expected)}, the agent assigned {', '.join(assigned)}"
-            raise CniError(ErrorCode.CHECK_MISMATCH, difference)
-        return PluginResponse()
+            raise cni.CniError(cni.ErrorCode.CHECK_MISMATCH, difference)
+        return cni.PluginResponse()
 
-    async def _gc(self, request: PluginRequest) -> PluginResponse:
-        config = parse_config(request.stdin, command=request.command)
+    async def _gc(self, request: cni.PluginRequest) -> cni.PluginResponse:
+        config = cni.parse_config(request.stdin, command=request.command)
         if config.valid_attachments is None:
-            raise CniError(ErrorCode.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would release everything")
+            raise cni.CniError(
+                cni.ErrorCode.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would release everything"
+            )
         valid = frozenset(config.valid_attachments)
         self._ipam.collect_garbage(config.name, valid)
         self._deps.changes.notify()
         if self._secondary:
             await self._secondary.router.collect_garbage(config.name, valid)
-        return PluginResponse()
+        return cni.PluginResponse()
 
-    async def _status(self, request: PluginRequest) -> PluginResponse:
-        parse_config(request.stdin, command=request.command)
+    async def _status(self, request: cni.PluginRequest) -> cni.PluginResponse:
+        cni.parse_config(request.stdin, command=request.command)
         secondary = self._secondary if self._secondary_request(request) else None
         reason = secondary.not_ready_reason() if secondary else self._inputs.not_ready_reason()
         if reason:
-            raise CniError(ErrorCode.UNAVAILABLE, reason)
-        return PluginResponse()
+            raise cni.CniError(cni.ErrorCode.UNAVAILABLE, reason)
+        return cni.PluginResponse()
 
-    def _secondary_request(self, request: PluginRequest) -> AddressRequest | None:
+    def _secondary_request(self, request: cni.PluginRequest) -> AddressRequest | None:
         """Return the ranges that a request is about; None when it is about the node's pool."""
         if self._secondary:
             return self._secondary.router.parse(request, _pod(request))
         reject_ranges(request.stdin)
         return None
 
-    def _release(self, attachment: Attachment, request: PluginRequest) -> AddressRequest | None:
+    def _release(self, attachment: cni.Attachment, request: cni.PluginRequest) -> AddressRequest | None:
         """Release what a sandbox has on this node, whatever its configuration; return the ranges of that."""
         self._ipam.release(attachment)
         if self._secondary is None:
@@ -186,16 +173,16 @@ class CNIHandler:
         self._secondary.slice_ipam.schedule_release(attachment)
         try:
             return self._secondary_request(request)
-        except CniError as error:
+        except cni.CniError as error:
             pod = _pod(request).qualified_name
             self._log.warning("DEL with invalid configuration", pod=pod, sandbox=attachment.container_id, error=error)
             return None
 
     def _process_deferred(self, directory: Disk, name: str) -> None:
         try:
-            request = decode_request(directory.read(name) or b"")
+            request = cni.decode_request(directory.read(name) or b"")
             attachment = _attachment(request)
-        except (BadFrame, CniError) as error:
+        except (cni.BadFrame, cni.CniError) as error:
             self._log.warning("deferred DEL is invalid, removed", file=name, error=error)
         else:
             wanted = self._release(attachment, request)
@@ -213,25 +200,27 @@ class CNIHandler:
         command = self._commands.get(name)
         if command is None:
             known = ", ".join(self._commands)
-            raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND {name!r}", f"supported: {known}")
+            raise cni.CniError(
+                cni.ErrorCode.INVALID_ENVIRONMENT, f"unknown CNI_COMMAND {name!r}", f"supported: {known}"
+            )
         return command
 
 
-def _io_error(request: PluginRequest, reason: str) -> PluginResponse:
+def _io_error(request: cni.PluginRequest, reason: str) -> cni.PluginResponse:
     """Return that the journal cannot be written; for STATUS, that no address can be assigned."""
-    code = ErrorCode.UNAVAILABLE if request.command == "STATUS" else ErrorCode.IO_FAILURE
-    error = CniError(code, "the agent cannot write its journal: check the node's disk", reason)
-    return error_result(error, requested_version(request.stdin))
+    code = cni.ErrorCode.UNAVAILABLE if request.command == "STATUS" else cni.ErrorCode.IO_FAILURE
+    error = cni.CniError(code, "the agent cannot write its journal: check the node's disk", reason)
+    return cni.error_result(error, cni.requested_version(request.stdin))
 
 
-def _attachment(request: PluginRequest) -> Attachment:
+def _attachment(request: cni.PluginRequest) -> cni.Attachment:
     for variable, value in (("CNI_CONTAINERID", request.container_id), ("CNI_IFNAME", request.ifname)):
         if not value:
-            raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"{variable} is not set")
-    return Attachment(container_id=request.container_id, ifname=request.ifname)
+            raise cni.CniError(cni.ErrorCode.INVALID_ENVIRONMENT, f"{variable} is not set")
+    return cni.Attachment(container_id=request.container_id, ifname=request.ifname)
 
 
-def _pod(request: PluginRequest) -> PodIdentity:
+def _pod(request: cni.PluginRequest) -> PodIdentity:
     arguments = request.arguments()
     return PodIdentity(
         namespace=arguments.get("K8S_POD_NAMESPACE", ""),
@@ -240,11 +229,12 @@ def _pod(request: PluginRequest) -> PodIdentity:
     )
 
 
-def _secondary_result(wanted: AddressRequest, addresses: tuple[Address, ...], version: str) -> PluginResponse:
+def _secondary_result(wanted: AddressRequest, addresses: tuple[Address, ...], version: str) -> cni.PluginResponse:
     """Return the result for addresses of ranges, with routes and DNS of the configuration."""
     assigned = wanted.config.interface_addresses(addresses)
     ips = [
-        IPConfig(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or "")) for each in assigned
+        cni.IPConfig(address=each.address, prefix=each.prefix.length, gateway=str(each.gateway or ""))
+        for each in assigned
     ]
-    extras = ResultExtras(routes=wanted.config.routes, dns=msgspec.to_builtins(wanted.config.dns))
-    return add_result(ips, version, extras=extras)
+    extras = cni.ResultExtras(routes=wanted.config.routes, dns=msgspec.to_builtins(wanted.config.dns))
+    return cni.add_result(ips, version, extras=extras)

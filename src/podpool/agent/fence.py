@@ -8,13 +8,7 @@ be set. A restart in the same boot continues to count; a reboot starts fenced.
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, NCAdopted, NodeConfirmed, Snapshot, Started
-from podpool.api.azure import (
-    CLOSED_ANNOTATION,
-    AgentReport,
-    NetworkContainer,
-    NodeNetworkConfig,
-    agent_report,
-)
+from podpool.api.azure import CLOSED_ANNOTATION, AgentReport, NetworkContainer, NodeNetworkConfig, agent_report
 from podpool.api.builtin import Node
 from podpool.runtime.clock import Clock
 

@@ -18,7 +18,7 @@ from podpool.agent.errors import fenced_reason
 from podpool.agent.fence import Fence, own_nc, own_report
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.records import CooldownForced, NCAdopted, NodeConfirmed
-from podpool.agent.secondary.networks import SecondaryNetworks
+from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node

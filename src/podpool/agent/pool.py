@@ -11,25 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
+from podpool.agent import records
 from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
 from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
-from podpool.agent.records import (
-    AnyRecord,
-    Assigned,
-    Assignment,
-    CooldownForced,
-    LostGrantsCleared,
-    NCAccepted,
-    NCAdopted,
-    NCFamily,
-    NCRemoved,
-    PoolGrant,
-    ReleasePending,
-    Snapshot,
-    Started,
-    Stopped,
-    Unassigned,
-)
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
 
@@ -50,7 +34,7 @@ class Pool:
         self.nc: NetworkContainer | None = None
         """The node's own NC in the last accepted status."""
         self.additional_ncs: dict[str, NetworkContainer] = {}
-        self.nc_families: tuple[NCFamily, ...] = ()
+        self.nc_families: tuple[records.NCFamily, ...] = ()
         """A sandbox gets one address of each."""
         self.unusable: dict[str, str] = {}
         """Listed grants that cannot be used, with the reason."""
@@ -84,12 +68,12 @@ class Pool:
         return sum(len(each.ip_assignments) for each in self.ncs)
 
     @property
-    def assigned(self) -> Mapping[str, Assignment]:
+    def assigned(self) -> Mapping[str, records.Assignment]:
         """The grants in use."""
         return self.grants.assigned
 
     @property
-    def pending_release(self) -> Mapping[str, PoolGrant]:
+    def pending_release(self) -> Mapping[str, records.PoolGrant]:
         """The grants that were released and are still listed."""
         return self.grants.pending_release
 
@@ -98,7 +82,7 @@ class Pool:
         """The number of grants neither assigned nor pending release."""
         return len(self.grants.unused) + len(self.grants.used)
 
-    def assignments_of(self, attachment: Attachment) -> tuple[Assignment, ...]:
+    def assignments_of(self, attachment: Attachment) -> tuple[records.Assignment, ...]:
         """Return what a sandbox uses."""
         return self.grants.assignments_of(attachment)
 
@@ -113,7 +97,9 @@ class Pool:
         programmed = self._programmed(used or self.grants.unused[grant])
         return GrantState.AVAILABLE if programmed else GrantState.PENDING_PROGRAMMING
 
-    def next_available(self, *, now: float, cooldown: float, nc_family: NCFamily | None = None) -> PoolGrant | None:
+    def next_available(
+        self, *, now: float, cooldown: float, nc_family: records.NCFamily | None = None
+    ) -> records.PoolGrant | None:
         """Return the grant that has been available for longest, of one NC and family or of all."""
         unused, used = (
             next((g for g in self._known(grants) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
@@ -123,19 +109,19 @@ class Pool:
             return unused
         return used if unused is None or used.since + cooldown < unused.since else unused
 
-    def next_addresses(self, *, now: float, cooldown: float) -> tuple[PoolGrant, ...]:
+    def next_addresses(self, *, now: float, cooldown: float) -> tuple[records.PoolGrant, ...]:
         """Return what a new sandbox would get: one grant of each NC and family, or nothing."""
         found = [self.next_available(now=now, cooldown=cooldown, nc_family=each) for each in self.nc_families]
         chosen = tuple(each for each in found if each)
         return chosen if len(chosen) == len(found) else ()
 
-    def releasable(self, *, now: float, cooldown: float) -> list[PoolGrant]:
+    def releasable(self, *, now: float, cooldown: float) -> list[records.PoolGrant]:
         """Return what may be released: never used and newest first, then by time since the last use."""
         cooled = [grant for grant in self._known(self.grants.used) if grant.since + cooldown <= now]
         free = [*reversed(list(self._known(self.grants.unused))), *cooled]
         return free if len(self.nc_families) == 1 else rank_by_surplus(free)
 
-    def cooling_down(self, *, now: float, cooldown: float) -> list[PoolGrant]:
+    def cooling_down(self, *, now: float, cooldown: float) -> list[records.PoolGrant]:
         """Return the grants that cool down, for whatever reason."""
         return [grant for grant in self.grants.used.values() if grant.since + cooldown > now]
 
@@ -143,7 +129,7 @@ class Pool:
         """Return when the next grant has cooled down; None when none cools down."""
         return min((grant.since + cooldown for grant in self.cooling_down(now=now, cooldown=cooldown)), default=None)
 
-    def pending_programming(self) -> Iterator[PoolGrant]:
+    def pending_programming(self) -> Iterator[records.PoolGrant]:
         """Return the free grants that the underlay has not programmed."""
         return (grant for grant in self.grants.free() if not self._programmed(grant))
 
@@ -157,7 +143,7 @@ class Pool:
         """Return the seconds since the last use of any grant pending release; None when none was used."""
         return min((now - grant.since for grant in self.pending_release.values() if grant.used), default=None)
 
-    def unassigned_lost(self) -> Iterator[PoolGrant]:
+    def unassigned_lost(self) -> Iterator[records.PoolGrant]:
         """Return the free grants that a sandbox may use without a record."""
         return (each for each in self.grants.free() if each.id in self.lost)
 
@@ -182,46 +168,46 @@ class Pool:
     def _accepted(self, nc: str) -> NetworkContainer | None:
         return self.nc if nc == self.adopted_nc else self.additional_ncs.get(nc)
 
-    def _programmed(self, grant: PoolGrant) -> bool:
+    def _programmed(self, grant: records.PoolGrant) -> bool:
         return self._is_programmed(grant.nc or self.adopted_nc, grant.version)
 
-    def _known(self, grants: Mapping[str, PoolGrant]) -> Iterator[PoolGrant]:
+    def _known(self, grants: Mapping[str, records.PoolGrant]) -> Iterator[records.PoolGrant]:
         """Return the grants that no sandbox uses without a record."""
         return (each for each in grants.values() if not (self.incomplete or each.id in self.lost))
 
     # Transitions
 
-    def apply(self, record: AnyRecord) -> None:
+    def apply(self, record: records.AnyRecord) -> None:
         """Apply a record; records of other parts change nothing."""
-        self.stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self.stopped)
+        self.stopped = isinstance(record, records.Stopped) or (isinstance(record, records.Started) and self.stopped)
         match record:
-            case Started():
+            case records.Started():
                 self._start(record)
-            case NCAdopted():
+            case records.NCAdopted():
                 self._adopt(record.nc)
                 self.incomplete = self.incomplete or record.incomplete
-            case NCAccepted():
+            case records.NCAccepted():
                 self._accept(record.nc, at=record.at)
-            case NCRemoved():
+            case records.NCRemoved():
                 self.additional_ncs.pop(record.nc, None)
                 self._remove_unlisted(record.nc, listed=frozenset())
                 self._update_nc_families()
-            case CooldownForced():
+            case records.CooldownForced():
                 self.lost |= {*record.lost}  # also those with a recorded user: it may be an earlier one
                 self.incomplete = False
                 self._force_cooldown(at=record.at)
-            case LostGrantsCleared():
+            case records.LostGrantsCleared():
                 self.lost -= {*record.grants}
                 self.grants.assume_used(at=record.at, grants=record.grants)
-            case Assigned() | Unassigned() | ReleasePending():
+            case records.Assigned() | records.Unassigned() | records.ReleasePending():
                 self._apply_use(record)
-            case Snapshot():
+            case records.Snapshot():
                 self._restore(record)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self) -> records.Snapshot:
         """Return the whole pool as one record."""
         grants = self.grants
-        return Snapshot(
+        return records.Snapshot(
             boot_id=self.boot_id,
             stopped=self.stopped,
             incomplete=self.incomplete,
@@ -239,7 +225,7 @@ class Pool:
             lost=tuple(sorted(self.lost)),
         )
 
-    def _restore(self, record: Snapshot) -> None:
+    def _restore(self, record: records.Snapshot) -> None:
         self.boot_id, self.stopped, self.incomplete = record.boot_id, record.stopped, record.incomplete
         self.cooldown_forced_at, self.adopted_nc, self.nc = record.cooldown_forced_at, record.adopted_nc, record.nc
         self.closed_ncs, self.lost = set(record.closed_ncs), set(record.lost)
@@ -248,17 +234,17 @@ class Pool:
         self.grants.restore(record)
         self._update_nc_families()
 
-    def _apply_use(self, record: Assigned | Unassigned | ReleasePending) -> None:
+    def _apply_use(self, record: records.Assigned | records.Unassigned | records.ReleasePending) -> None:
         match record:
-            case Assigned():
+            case records.Assigned():
                 self.grants.assign([self._assignment(each, record) for each in (record.grant, *record.more)])
-            case Unassigned():
+            case records.Unassigned():
                 self._unassign(record.grant, at=record.at)
-            case ReleasePending():
+            case records.ReleasePending():
                 for grant in record.grants:
                     self.grants.release(grant)
 
-    def _start(self, record: Started) -> None:
+    def _start(self, record: records.Started) -> None:
         first, rebooted = not self.boot_id, record.boot_id != self.boot_id
         self.boot_id, clean, self.stopped = record.boot_id, self.stopped, False
         if rebooted:
@@ -307,10 +293,10 @@ class Pool:
     def _tag(self, nc: NetworkContainer) -> str:
         return "" if nc is self.nc else nc.id
 
-    def _assignment(self, grant_id: str, record: Assigned) -> Assignment:
+    def _assignment(self, grant_id: str, record: records.Assigned) -> records.Assignment:
         grant = self.grants.unused.get(grant_id) or self.grants.used[grant_id]
         prefix, gateway = interface_of(self.additional_ncs.get(grant.nc, self.nc), grant.address)
-        return Assignment(
+        return records.Assignment(
             grant=grant,
             attachment=record.attachment,
             pod=record.pod,
@@ -332,14 +318,14 @@ class Pool:
     def _remove_unlisted(self, nc: str, *, listed: frozenset[str]) -> None:
         self._depart(self.grants.remove_unlisted(nc, listed=listed))
 
-    def _depart(self, grants: Iterable[PoolGrant]) -> None:
+    def _depart(self, grants: Iterable[records.PoolGrant]) -> None:
         self.departed |= {grant.address: grant.since for grant in grants if grant.used}
 
     def _add_listed(self, *, at: float) -> None:
         """Add the listed grants that are not in the pool yet."""
         self.unusable = {}
         taken = {grant.address: grant.id for grant in self.grants.all()}
-        added: list[PoolGrant] = []
+        added: list[records.PoolGrant] = []
         for grant in self._listed(at=at):
             if self.grants.stored_state(grant.id):
                 continue
@@ -350,12 +336,12 @@ class Pool:
             added.append(self._with_last_use(grant))
         self.grants.add(added)
 
-    def _with_last_use(self, grant: PoolGrant) -> PoolGrant:
+    def _with_last_use(self, grant: records.PoolGrant) -> records.PoolGrant:
         if grant.address in self.departed:
             return msgspec.structs.replace(grant, since=self.departed.pop(grant.address), used=True)
         return grant if self.cooldown_forced_at is None else grant.assume_used(at=self.cooldown_forced_at)
 
-    def _listed(self, *, at: float) -> Iterator[PoolGrant]:
+    def _listed(self, *, at: float) -> Iterator[records.PoolGrant]:
         """Return the listed grants that can be used."""
         for nc in self.ncs:
             usable, unusable = parse_grants(nc, tag=self._tag(nc), at=at)

@@ -10,7 +10,7 @@ from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDele
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions
 from podpool.agent.records import Assigned, Assignment, Unassigned
 from podpool.agent.scaling import ScalingMode
-from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, IPConfig
 from podpool.core.addresses import parse_address
@@ -109,11 +109,7 @@ class PoolIPAM:
         first, *more = (grant.id for grant in grants)
         self._state.write(
             Assigned(
-                grant=first,
-                more=tuple(more),
-                attachment=request.attachment,
-                pod=request.pod,
-                network=request.network,
+                grant=first, more=tuple(more), attachment=request.attachment, pod=request.pod, network=request.network
             )
         )
         assignments = pool.assignments_of(request.attachment)

@@ -12,11 +12,11 @@ import msgspec
 
 from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, AgentOptions
 from podpool.agent.nnc_tracker import NNCTracker
-from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
 from podpool.agent.scaling import NNCPatch, ScalingDecision, ScalingInputs, agent_report, decide
-from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.scaling_input_collector import InputCollector
+from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
 from podpool.core.debounce import DebounceState

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
 from podpool.core.errors import InvalidInput
-from podpool.kube import config
+from podpool.kube import api_connection
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
 from podpool.runtime.http import HttpTransport
@@ -15,11 +15,11 @@ from podpool.whereabouts.cni_json import read_object, read_struct
 from podpool.whereabouts.raw_config import RawIpamConfig
 
 
-def kube_connection(kubeconfig: str, context: str = "") -> config.Connection:
+def kube_connection(kubeconfig: str, context: str = "") -> api_connection.Connection:
     """Connect to the API server of a kubeconfig, or of the environment if none is named."""
     if kubeconfig:
-        return config.from_kubeconfig(Path(kubeconfig), context=context or None)
-    return config.connect(context=context or None)
+        return api_connection.from_kubeconfig(Path(kubeconfig), context=context or None)
+    return api_connection.connect(context=context or None)
 
 
 @asynccontextmanager

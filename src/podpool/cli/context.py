@@ -18,7 +18,7 @@ from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
 from podpool.cli.spec.options import ADMIN_TOKEN_FILE, LEDGER_URL
 from podpool.core.errors import InvalidInput
-from podpool.kube import config
+from podpool.kube import api_connection
 from podpool.kube.client import KubeClient
 from podpool.lab.demo.settings import DemoSettings, default_home
 from podpool.ledger.client import LedgerClient, Timeouts
@@ -133,10 +133,7 @@ async def open_cluster(connection: Connection) -> AsyncIterator[ClusterContext]:
 @asynccontextmanager
 async def _open_ledger(connection: Connection) -> AsyncIterator[LedgerClient | None]:
     async with ledger_client(
-        connection.ledger,
-        token_file=connection.ledger_token_file,
-        ca_file=connection.ledger_ca_file,
-        timeouts=TIMEOUTS,
+        connection.ledger, token_file=connection.ledger_token_file, ca_file=connection.ledger_ca_file, timeouts=TIMEOUTS
     ) as client:
         yield client
 
@@ -172,10 +169,10 @@ def _is_locked(lock: Path) -> bool:
 
 def _namespace(connection: Connection) -> str:
     named = [Path(connection.kubeconfig)] if connection.kubeconfig else []
-    return config.default_namespace(*named, context=connection.context or None)
+    return api_connection.default_namespace(*named, context=connection.context or None)
 
 
-def _api_connection(connection: Connection) -> config.Connection:
+def _api_connection(connection: Connection) -> api_connection.Connection:
     try:
         return kube_connection(connection.kubeconfig, connection.context)
     except InvalidInput as error:

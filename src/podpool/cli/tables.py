@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from podpool.cli.output import BAD, FAINT, GOOD, WARNING, StyledText, TextTable, age, joined
-from podpool.inspect.consistency import RULES, AuditFinding
+from podpool.inspect.ledger_comparison import RULES, AuditFinding
 from podpool.inspect.repair import Repair
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.view_models import NodeView, PodView, SubnetView

@@ -11,9 +11,8 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.ledger_session import LeaderTerm, LedgerSession
 from podpool.controller.metrics import SubnetMetrics
-from podpool.controller.nnc_gc import OrphanNNCGC
 from podpool.controller.nnc_reconciler import NNCReconciler
-from podpool.controller.node_gc import NodeGC
+from podpool.controller.node_gc import NodeGC, OrphanNNCGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.controller.pod_usage import PodUsageReporter
 from podpool.controller.subnet_reconciler import SubnetReconciler
@@ -41,9 +40,8 @@ class AllocationController:
         self.session = LedgerSession(
             deps.ledger, term, on_response=self._on_response, on_reload=self._on_reload, health=health, rng=deps.rng
         )
-        self._subnets = SubnetReconciler(
-            deps, health, enqueue=self.queues["subnets"].add, on_publish=self._enqueue_nodes_of
-        )
+        enqueue = self.queues["subnets"].add
+        self._subnets = SubnetReconciler(deps, health, enqueue=enqueue, on_publish=self._enqueue_nodes_of)
         self._nncs = NNCReconciler(deps, self.session, allocations, self._subnets)
         self._nodes = NodeReconciler(deps, allocations, self._subnets, self._nncs)
         self._node_gc = NodeGC(deps, self.session, allocations, reconciler=self._nodes)
@@ -63,13 +61,10 @@ class AllocationController:
     def subnet_metrics(self) -> dict[str, SubnetMetrics]:
         """Return the metrics of each subnet by name."""
         metrics = {}
-        for name, published in self._subnets.all_published().items():
+        for name, each in self._subnets.all_published().items():
             count, longest = self._nncs.waiting(name)
             metrics[name] = SubnetMetrics(
-                exhausted=published.exhausted,
-                batch=published.scaler.batch,
-                nodes_waiting=count,
-                longest_wait_seconds=longest,
+                exhausted=each.exhausted, batch=each.scaler.batch, nodes_waiting=count, longest_wait_seconds=longest
             )
         return metrics
 

@@ -1,27 +1,89 @@
-"""Dependencies that the ledger-backed reconcilers share."""
+"""Dependencies that the reconcilers share. Slices need no ledger."""
 
+import asyncio
 import random
 from dataclasses import dataclass
+from typing import Any
 
+from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
+from podpool.api.builtin import NODES, Node
 from podpool.controller.events import ControllerEvents
-from podpool.controller.informers import ControllerInformers
 from podpool.controller.metrics import ControllerMetrics
 from podpool.controller.settings import ControllerSettings
+from podpool.controller.slices.informers import SliceControllerInformers
+from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
+from podpool.kube.informer import Informer
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.clock import Clock
 
 
+class ControllerInformers:
+    """Caches of Nodes, NNCs, ClusterSubnets and ClusterSubnetStates; without a ledger only Nodes are followed.
+
+    They run on every replica, so that a new leader starts with filled caches.
+    """
+
+    def __init__(
+        self, kube: KubeClient, *, settings: ControllerSettings, rng: random.Random, ledger: bool = True
+    ) -> None:
+        namespace, relist = settings.namespace, settings.common.relist_interval
+        nodes = Informer(kube, NODES, rng=rng, relist_interval=relist)
+        nncs = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng, namespace=namespace, relist_interval=relist)
+        subnets = Informer(kube, CLUSTER_SUBNETS, rng=rng, namespace=namespace, relist_interval=relist)
+        states = Informer(kube, CLUSTER_SUBNET_STATES, rng=rng, namespace=namespace, relist_interval=relist)
+        self.nodes = nodes.cache
+        self.nncs = nncs.cache
+        self.subnets = subnets.cache
+        self.subnet_states = states.cache
+        self._informers: tuple[Informer[Any], ...] = (nodes, nncs, subnets, states) if ledger else (nodes,)
+
+    async def run(self) -> None:
+        """Follow the objects until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in self._informers:
+                group.create_task(informer.run())
+
+    async def synced(self) -> None:
+        """Wait until every cache has been filled."""
+        for informer in self._informers:
+            await informer.cache.synced.wait()
+
+
 @dataclass(frozen=True, kw_only=True)
-class ControllerDeps:
-    """Clients, informers and settings of one cluster."""
+class CommonDeps:
+    """Clients and settings of one cluster."""
 
     kube: KubeClient
     """Writes only while this controller is the leader."""
-    ledger: LedgerClient
-    informers: ControllerInformers
     events: ControllerEvents
     metrics: ControllerMetrics
     settings: ControllerSettings
     clock: Clock
     rng: random.Random
+
+
+@dataclass(frozen=True, kw_only=True)
+class ControllerDeps(CommonDeps):
+    """Dependencies of the ledger-backed reconcilers."""
+
+    ledger: LedgerClient
+    informers: ControllerInformers
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of NNCs and ClusterSubnets."""
+        return self.settings.namespace
+
+
+@dataclass(frozen=True, kw_only=True)
+class SliceDeps(CommonDeps):
+    """Dependencies of the slice reconcilers."""
+
+    nodes: ObjectCache[Node]
+    informers: SliceControllerInformers
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of Whereabouts' objects."""
+        return self.settings.whereabouts_namespace

@@ -2,6 +2,7 @@
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node, ObjectReference
+from podpool.api.meta import Kind, T
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.whereabouts import IP_POOLS, IPPool
 from podpool.kube.events import EventRecorder, object_reference
@@ -23,27 +24,23 @@ class ControllerEvents:
     def insufficient_addresses(self, node: Node, state: NetworkContainerState) -> None:
         """A node requested more addresses than its subnet has."""
         held = len(state.grants)
-        self._warn_node(
-            node,
-            reason="InsufficientAddresses",
-            action="Allocate",
-            note=f"subnet {state.subnet} granted {held} of {held + state.shortage} requested addresses; more are"
-            f" granted when other nodes release some. If Pods wait, grow the subnet: `podpool ledger subnet grow`",
+        note = (
+            f"subnet {state.subnet} granted {held} of {held + state.shortage} requested addresses; more are"
+            f" granted when other nodes release some. If Pods wait, grow the subnet: `podpool ledger subnet grow`"
         )
+        self._warn(NODES, node, reason="InsufficientAddresses", action="Allocate", note=note)
 
     def allocation_failed(self, node: Node, why: str) -> None:
         """The ledger rejects the node's request."""
-        self._warn_node(node, reason="AllocationFailed", action="Allocate", note=f"no addresses allocated: {why}")
+        self._warn(NODES, node, reason="AllocationFailed", action="Allocate", note=f"no addresses allocated: {why}")
 
     def invalid_subnet_label(self, node: Node, why: str) -> None:
         """The node's subnet label cannot be parsed."""
-        self._warn_node(node, reason="InvalidSubnetLabel", action="SelectSubnet", note=why)
+        self._warn(NODES, node, reason="InvalidSubnetLabel", action="SelectSubnet", note=why)
 
     def invalid_scaler(self, subnet: ClusterSubnet, why: str) -> None:
         """spec.scaler of a ClusterSubnet is invalid."""
-        self._recorder.record(
-            object_reference(CLUSTER_SUBNETS, subnet), reason="InvalidScaler", action="Override", note=why, warning=True
-        )
+        self._warn(CLUSTER_SUBNETS, subnet, reason="InvalidScaler", action="Override", note=why)
 
     def nc_released(self, record: NetworkContainerRecord) -> None:
         """Node GC released the network container of a deleted Node."""
@@ -57,15 +54,13 @@ class ControllerEvents:
 
     def repaired(self, nnc: NodeNetworkConfig, what: str) -> None:
         """The controller repaired or removed an NNC."""
-        self._recorder.record(
-            object_reference(NODE_NETWORK_CONFIGS, nnc), reason="Repaired", action="Repair", note=what
-        )
+        regarding = object_reference(NODE_NETWORK_CONFIGS, nnc)
+        self._recorder.record(regarding, reason="Repaired", action="Repair", note=what)
 
     def node_gc_paused(self, subnet: SubnetName, *, namespace: str, why: str) -> None:
         """The ledger's circuit breaker is open: too many Nodes are missing at once."""
-        regarding = ObjectReference(
-            api_version=CLUSTER_SUBNETS.api_version, kind=CLUSTER_SUBNETS.kind, namespace=namespace, name=subnet.name
-        )
+        api_version, kind = CLUSTER_SUBNETS.api_version, CLUSTER_SUBNETS.kind
+        regarding = ObjectReference(api_version=api_version, kind=kind, namespace=namespace, name=subnet.name)
         self._recorder.record(regarding, reason="NodeGCPaused", action="Release", note=why, warning=True)
 
     # Slices
@@ -74,66 +69,45 @@ class ControllerEvents:
         """A NAD gets no slices, or no new addresses of a range that another NAD divides into slices."""
         missing = "slices" if rejection.sliced else "new addresses"
         note = f"{rejection.rejected} gets no {missing}: {rejection.reason}"
-        self._warn_nad(nad, reason="NetworkRejected", action="Plan", note=note)
+        self._warn(NETWORK_ATTACHMENTS, nad, reason="NetworkRejected", action="Plan", note=note)
 
     def slice_size_missing(self, nad: NetworkAttachmentDefinition, advice: str) -> None:
         """A NAD has fast_ipam but no node_slice_size."""
         note = f"fast_ipam has no effect without node_slice_size, all nodes share the range: {advice}"
-        self._warn_nad(nad, reason="SliceSizeMissing", action="Plan", note=note)
+        self._warn(NETWORK_ATTACHMENTS, nad, reason="SliceSizeMissing", action="Plan", note=note)
 
     def insufficient_slices(self, nad: NetworkAttachmentDefinition, why: str) -> None:
         """There are more nodes than slices."""
-        self._warn_nad(nad, reason=INSUFFICIENT_SLICES, action="Assign", note=why)
+        self._warn(NETWORK_ATTACHMENTS, nad, reason=INSUFFICIENT_SLICES, action="Assign", note=why)
 
     def slices_withheld(self, nad: NetworkAttachmentDefinition, why: str) -> None:
         """Slices are not assigned because Pods use addresses of them from before the range was divided."""
-        self._warn_nad(nad, reason="SlicesWithheld", action="Assign", note=why)
+        self._warn(NETWORK_ATTACHMENTS, nad, reason="SlicesWithheld", action="Assign", note=why)
 
     def no_free_slice(self, node: Node, key: SliceTableKey) -> None:
         """A node waits for a slice."""
         network = f" in network {key.network}" if key.network else ""
-        self._warn_node(
-            node,
-            reason="NoFreeSlice",
-            action="Assign",
-            note=f"no slice of {key.range} is free{network}: Pods that need one wait until another node is deleted"
-            f" or returns its slice",
-        )
+        wait = "Pods that need one wait until another node is deleted or returns its slice"
+        note = f"no slice of {key.range} is free{network}: {wait}"
+        self._warn(NODES, node, reason="NoFreeSlice", action="Assign", note=note)
 
     def slice_conflict(self, pool: IPPool, other: str) -> None:
         """Two nodes may use the same addresses."""
-        self._recorder.record(
-            object_reference(IP_POOLS, pool),
-            reason="SliceConflict",
-            action="Assign",
-            note=f"overlaps with {other}, which the controller did not assign: drain one of the nodes",
-            warning=True,
-        )
+        note = f"overlaps with {other}, which the controller did not assign: drain one of the nodes"
+        self._warn(IP_POOLS, pool, reason="SliceConflict", action="Assign", note=note)
 
     def slices_released(self, *, node: str, uid: str, count: int) -> None:
         """Node GC released the slices of a deleted Node."""
-        self._recorder.record(
-            _deleted_node(node, uid),
-            reason="SlicesReleased",
-            action="Release",
-            note=f"the Node is deleted: {count} {'slice' if count == 1 else 'slices'} released",
-        )
+        note = f"the Node is deleted: {count} {'slice' if count == 1 else 'slices'} released"
+        self._recorder.record(_deleted_node(node, uid), reason="SlicesReleased", action="Release", note=note)
 
     def orphans_released(self, pool: IPPool, *, count: int) -> None:
         """Orphan GC released allocations of deleted Pods."""
-        self._recorder.record(
-            object_reference(IP_POOLS, pool),
-            reason="OrphansReleased",
-            action="Release",
-            note=f"released {count} {'address' if count == 1 else 'addresses'} of deleted or finished Pods",
-        )
+        note = f"released {count} {'address' if count == 1 else 'addresses'} of deleted or finished Pods"
+        self._recorder.record(object_reference(IP_POOLS, pool), reason="OrphansReleased", action="Release", note=note)
 
-    def _warn_node(self, node: Node, *, reason: str, action: str, note: str) -> None:
-        self._recorder.record(object_reference(NODES, node), reason=reason, action=action, note=note, warning=True)
-
-    def _warn_nad(self, nad: NetworkAttachmentDefinition, *, reason: str, action: str, note: str) -> None:
-        regarding = object_reference(NETWORK_ATTACHMENTS, nad)
-        self._recorder.record(regarding, reason=reason, action=action, note=note, warning=True)
+    def _warn(self, kind: Kind[T], obj: T, *, reason: str, action: str, note: str) -> None:
+        self._recorder.record(object_reference(kind, obj), reason=reason, action=action, note=note, warning=True)
 
 
 def _deleted_node(name: str, uid: str) -> ObjectReference:

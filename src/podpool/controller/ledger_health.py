@@ -121,13 +121,8 @@ class LedgerConditionWriter:
         )
         others = [each for each in subnet.status.conditions if each.type != CONDITION]
         try:
-            await self._kube.merge_patch(
-                CLUSTER_SUBNETS,
-                subnet.metadata.name,
-                {"status": {"conditions": msgspec.to_builtins([*others, condition])}},
-                namespace=subnet.metadata.namespace,
-                subresource="status",
-                precondition=subnet.metadata.resource_version,
-            )
+            meta, patch = subnet.metadata, {"status": {"conditions": msgspec.to_builtins([*others, condition])}}
+            at = {"namespace": meta.namespace, "precondition": meta.resource_version}
+            await self._kube.merge_patch(CLUSTER_SUBNETS, meta.name, patch, subresource="status", **at)
         except PodpoolError as error:
             log.info("cannot write condition, retrying", subnet=subnet.metadata.name, condition=CONDITION, error=error)

@@ -125,14 +125,8 @@ class LedgerSession:
 
     async def _call(self, items: tuple[ReconcileItem, ...]) -> ReconcileResponse:
         self._number += 1
-        request = ReconcileRequest(
-            cluster=self._term.cluster,
-            term=self._term.term,
-            number=self._number,
-            known_revision=self.seen,
-            items=items,
-            missing=self.missing_nodes,
-        )
+        order = {"term": self._term.term, "number": self._number, "known_revision": self.seen}
+        request = ReconcileRequest(cluster=self._term.cluster, **order, items=items, missing=self.missing_nodes)
         response = await self._health.call(self._ledger.reconcile(request))
         self.seen = max(self.seen, response.revision)
         return response

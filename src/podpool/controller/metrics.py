@@ -53,36 +53,18 @@ class ControllerMetrics:
     """Counters of one controller, and the text that Prometheus scrapes."""
 
     def __init__(self) -> None:
-        self._registry = CollectorRegistry()
-        self._seconds = Histogram(
-            "podpool_controller_reconcile_seconds",
-            "Duration of one reconciliation of an object, or of one GC pass",
-            ("controller",),
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self.errors = Counter(
-            "podpool_controller_reconcile_errors",
-            "Failed reconciliations and GC passes, which are retried",
-            ("controller",),
-            registry=self._registry,
-        )
-        self.orphans = Counter(
-            "podpool_controller_orphans_released",
-            "Orphaned objects cleaned up by node GC and orphan GC",
-            ("kind",),
-            registry=self._registry,
-        )
-        self.pod_addresses = Counter(
-            "podpool_controller_pod_addresses_reported",
-            "Pod addresses reported to the ledger's history",
-            registry=self._registry,
-        )
-        self.pod_addresses_dropped = Counter(
-            "podpool_controller_pod_addresses_dropped",
-            "Pod addresses that were not reported, because the ledger rejected them or was unreachable too long",
-            registry=self._registry,
-        )
+        registry = self._registry = CollectorRegistry()
+        prefix, labels = "podpool_controller_", ("controller",)
+        measured = "Duration of one reconciliation of an object, or of one GC pass"
+        self._seconds = Histogram(f"{prefix}reconcile_seconds", measured, labels, buckets=_BUCKETS, registry=registry)
+        failed = "Failed reconciliations and GC passes, which are retried"
+        self.errors = Counter(f"{prefix}reconcile_errors", failed, labels, registry=registry)
+        cleaned = "Orphaned objects cleaned up by node GC and orphan GC"
+        self.orphans = Counter(f"{prefix}orphans_released", cleaned, ("kind",), registry=registry)
+        reported = "Pod addresses reported to the ledger's history"
+        self.pod_addresses = Counter(f"{prefix}pod_addresses_reported", reported, registry=registry)
+        dropped = "Pod addresses that were not reported, because the ledger rejected them or was unreachable too long"
+        self.pod_addresses_dropped = Counter(f"{prefix}pod_addresses_dropped", dropped, registry=registry)
 
     @contextmanager
     def measure(self, controller: str) -> Iterator[None]:
@@ -131,19 +113,12 @@ class _SnapshotCollector(Collector):
     def collect(self) -> Iterable[Metric]:
         snapshot = self._snapshot
         yield _gauge("leader", "1 on the replica that is the leader", snapshot.leader)
-        yield _gauge(
-            "ledger_unreachable_seconds",
-            "Seconds since the ledger stopped answering, 0 while it answers",
-            snapshot.ledger_unreachable_seconds,
-        )
-        yield _gauge(
-            "node_gc_paused",
-            "1 while the ledger's circuit breaker stops node GC because too many Nodes are missing",
-            snapshot.node_gc_paused,
-        )
-        yield _gauge(
-            "pod_addresses_pending", "Pod addresses not yet reported to the ledger", snapshot.pod_addresses_pending
-        )
+        unreachable = "Seconds since the ledger stopped answering, 0 while it answers"
+        yield _gauge("ledger_unreachable_seconds", unreachable, snapshot.ledger_unreachable_seconds)
+        paused = "1 while the ledger's circuit breaker stops node GC because too many Nodes are missing"
+        yield _gauge("node_gc_paused", paused, snapshot.node_gc_paused)
+        pending = "Pod addresses not yet reported to the ledger"
+        yield _gauge("pod_addresses_pending", pending, snapshot.pod_addresses_pending)
         queues = {(name,): queue.metrics() for name, queue in snapshot.queues.items()}
         subnets = {(name,): each for name, each in snapshot.subnets.items()}
         yield from _gauges("queue", ("controller",), _QUEUE_GAUGES, queues.items())
@@ -172,10 +147,7 @@ _SLICE_GAUGES = {
 
 
 def _gauges(
-    prefix: str,
-    labels: tuple[str, ...],
-    gauges: Mapping[str, str],
-    values: Iterable[tuple[tuple[str, ...], object]],
+    prefix: str, labels: tuple[str, ...], gauges: Mapping[str, str], values: Iterable[tuple[tuple[str, ...], object]]
 ) -> Iterator[Metric]:
     for name, text in gauges.items():
         gauge = GaugeMetricFamily(f"podpool_controller_{prefix}_{name}", text, labels=labels)

@@ -11,6 +11,7 @@ node that does not reply within `inventory_timeout` is listed as its NNC shows i
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -90,20 +91,15 @@ class _InventoryRequest:
                 await self._annotate(nnc)
         for name in nodes.keys() - {nnc.metadata.name for nnc in nncs}:
             try:
-                await self._kube.create(
-                    NODE_NETWORK_CONFIGS, build_nnc(nodes[name], namespace=self._settings.namespace, record=None)
-                )
+                new = build_nnc(nodes[name], namespace=self._settings.namespace, record=None)
+                await self._kube.create(NODE_NETWORK_CONFIGS, new)
             except ApiAlreadyExists:
                 continue
 
     async def _annotate(self, nnc: NodeNetworkConfig) -> None:
-        patch = {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
-        try:
-            await self._kube.merge_patch(
-                NODE_NETWORK_CONFIGS, nnc.metadata.name, patch, namespace=self._settings.namespace
-            )
-        except ApiNotFound:
-            return
+        name, patch = nnc.metadata.name, {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
+        with suppress(ApiNotFound):
+            await self._kube.merge_patch(NODE_NETWORK_CONFIGS, name, patch, namespace=self._settings.namespace)
 
     def _is_requested(self, nnc: NodeNetworkConfig) -> bool:
         return nnc.metadata.annotations.get(INVENTORY_ANNOTATION) == str(self._term)

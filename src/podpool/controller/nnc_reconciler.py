@@ -9,6 +9,7 @@ Invariants:
 
 import asyncio
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
 
@@ -109,7 +110,8 @@ class NNCReconciler:
             return
         if state.shortage:
             self._deps.events.insufficient_addresses(node, state)
-        await self._patch_status(nnc, build_status(state, published, node, self._deps.settings.common))
+        status = build_status(state, published, node, self._deps.settings.common)
+        await self.patch(nnc, {"status": status}, subresource="status")
 
     def _track_waiting(self, node: str, state: NetworkContainerState) -> None:
         if state.shortage:
@@ -120,30 +122,23 @@ class NNCReconciler:
     async def _report_failure(self, node: Node, nnc: NodeNetworkConfig, error: LedgerError) -> None:
         self._deps.events.allocation_failed(node, str(error))
         if nnc.status.status != "Error":
-            await self._patch_status(nnc, {"status": "Error"})
+            await self.patch(nnc, {"status": {"status": "Error"}}, subresource="status")
 
-    async def _patch_status(self, nnc: NodeNetworkConfig, status: dict[str, object]) -> None:
-        await self._deps.kube.merge_patch(
-            NODE_NETWORK_CONFIGS,
-            nnc.metadata.name,
-            {"status": status},
-            namespace=self._deps.settings.namespace,
-            subresource="status",
-            precondition=nnc.metadata.resource_version,
+    async def patch(
+        self, nnc: NodeNetworkConfig, patch: dict[str, Any], *, subresource: str | None = None
+    ) -> NodeNetworkConfig:
+        """Patch an NNC at its resourceVersion; its cache is expected to show that."""
+        name, version, namespace = nnc.metadata.name, nnc.metadata.resource_version, self._deps.namespace
+        patched = await self._deps.kube.merge_patch(
+            NODE_NETWORK_CONFIGS, name, patch, namespace=namespace, subresource=subresource, precondition=version
         )
-        self.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
+        self.expectations.wrote(name, over=version)
+        return patched
 
     async def _ensure_finalizer(self, nnc: NodeNetworkConfig) -> NodeNetworkConfig:
         """Restore the finalizer: without it a deleted NNC takes the agent's last report with it."""
         if FINALIZER in nnc.metadata.finalizers:
             return nnc
-        repaired = await self._deps.kube.merge_patch(
-            NODE_NETWORK_CONFIGS,
-            nnc.metadata.name,
-            {"metadata": {"finalizers": [*nnc.metadata.finalizers, FINALIZER]}},
-            namespace=self._deps.settings.namespace,
-            precondition=nnc.metadata.resource_version,
-        )
-        self.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
+        repaired = await self.patch(nnc, {"metadata": {"finalizers": [*nnc.metadata.finalizers, FINALIZER]}})
         self._deps.events.repaired(nnc, "the finalizer was missing and was restored")
         return repaired

@@ -1,4 +1,4 @@
-"""Node GC: releases the network container of a deleted Node.
+"""Node GC: releases the network container of a deleted Node, and deletes orphaned NNCs.
 
 Invariant: that a Node is deleted is decided on quorum reads after `node_gc_delay`, never on a cache. No Node has the
 NC; no Node of that name reports the boot ID that the agent wrote, unless its agent claims another NC; and while no Node
@@ -17,7 +17,7 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.core.errors import PodpoolError
-from podpool.core.two_observations import TwoObservations
+from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
@@ -98,9 +98,7 @@ class NodeGC:
         except BreakerOpen as error:
             if not self.paused:
                 log.warning("circuit breaker open, node GC paused", subnet=record.state.subnet, error=error)
-                self._deps.events.node_gc_paused(
-                    record.state.subnet, namespace=self._settings.namespace, why=str(error)
-                )
+                self._deps.events.node_gc_paused(record.state.subnet, namespace=self._deps.namespace, why=str(error))
             self.paused = True
         except PodpoolError as error:
             self._deps.metrics.errors.labels("node_gc").inc()
@@ -109,23 +107,12 @@ class NodeGC:
     async def _release(self, record: NetworkContainerRecord) -> None:
         if not await self._is_deleted(record):
             return
-        item = ReconcileItem(
-            subnet=record.state.subnet,
-            node=record.node,
-            node_uid=record.node_uid,
-            nc_id=record.state.nc_id,
-            node_gone=True,
-        )
+        nc, subnet, node, uid = record.state.nc_id, record.state.subnet, record.node, record.node_uid
+        item = ReconcileItem(subnet=subnet, node=node, node_uid=uid, nc_id=nc, node_gone=True)
         state = await self._session.reconcile(item)
         self.paused = False
-        log.info(
-            "node is gone, network container released",
-            node=record.node,
-            node_uid=record.node_uid,
-            nc=record.state.nc_id,
-            subnet=record.state.subnet,
-            count=len(record.state.grants),
-        )
+        released = {"nc": nc, "subnet": subnet, "count": len(record.state.grants)}
+        log.info("node is gone, network container released", node=node, node_uid=uid, **released)
         self._allocations.update(item, state)
         self._deps.events.nc_released(record)
         self._deps.metrics.orphans.labels("network_container").inc()
@@ -149,8 +136,9 @@ class NodeGC:
 
     async def _read_nnc(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
         try:
+            namespace = self._settings.namespace
             return await quorum_get(
-                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._nncs, namespace=self._settings.namespace
+                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._nncs, namespace=namespace
             )
         except ApiNotFound:
             return None
@@ -162,9 +150,62 @@ class NodeGC:
             return
         await self._reconciler.remove_finalizer(nnc)
         if nnc.metadata.deletion_timestamp is None:
-            await self._kube.delete(
-                NODE_NETWORK_CONFIGS, record.node, namespace=self._settings.namespace, uid=nnc.metadata.uid
-            )
+            namespace, uid = self._settings.namespace, nnc.metadata.uid
+            await self._kube.delete(NODE_NETWORK_CONFIGS, record.node, namespace=namespace, uid=uid)
+
+
+class OrphanNNCGC:
+    """Deletes NNCs without a Node whose NC no longer exists; while an NC exists, node GC decides about it.
+
+    Invariant: an NNC is deleted after two observations, and a quorum read confirms the second.
+    """
+
+    def __init__(self, deps: ControllerDeps, allocations: AllocationCache, *, reconciler: NodeReconciler) -> None:
+        self._deps = deps
+        self._allocations = allocations
+        self._reconciler = reconciler
+        self._interval = min(OBSERVATION_INTERVAL, deps.settings.common.node_gc_delay)
+        self._orphans = TwoObservations[str](self._interval)
+        """By UID."""
+
+    async def run(self) -> None:
+        """Scan until cancelled."""
+        while True:
+            with self._deps.metrics.measure("nnc_gc"):
+                await self.scan()
+            await asyncio.sleep(self._interval)
+
+    async def scan(self) -> None:
+        """Record orphaned NNCs, and delete those that were orphaned at the last scan too."""
+        orphans = {nnc.metadata.uid: nnc for nnc in self._deps.informers.nncs.values() if self._is_orphan(nnc)}
+        for uid in self._orphans.observe(orphans, now=asyncio.get_running_loop().time()):
+            try:
+                await self._delete(orphans[uid])
+            except PodpoolError as error:
+                self._deps.metrics.errors.labels("nnc_gc").inc()
+                log.info("cannot delete orphaned NNC, retrying", node=orphans[uid].metadata.name, error=error)
+
+    def _is_orphan(self, nnc: NodeNetworkConfig) -> bool:
+        name = nnc.metadata.name
+        return self._deps.informers.nodes.get(name) is None and not self._allocations.has_node(name)
+
+    async def _delete(self, nnc: NodeNetworkConfig) -> None:
+        kube, informers, name = self._deps.kube, self._deps.informers, nnc.metadata.name
+        namespace = self._deps.settings.namespace
+        try:
+            await quorum_get(kube, NODES, name, cache=informers.nodes)
+        except ApiNotFound:
+            current = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=informers.nncs, namespace=namespace)
+        else:
+            return
+        if current.metadata.uid != nnc.metadata.uid or not self._is_orphan(current):
+            return
+        await self._reconciler.remove_finalizer(current)
+        if current.metadata.deletion_timestamp is None:
+            await kube.delete(NODE_NETWORK_CONFIGS, name, namespace=namespace, uid=current.metadata.uid)
+        log.info("orphaned NNC deleted", node=name)
+        self._deps.events.repaired(current, "deleted: its Node is gone and the ledger has no network container for it")
+        self._deps.metrics.orphans.labels("nnc").inc()
 
 
 async def no_pods_bound(kube: KubeClient, node: str) -> bool:

@@ -7,6 +7,8 @@ Deletion of a Node marks its NNC for deletion within seconds, which cannot be un
 Its last contents are sent to the ledger before it is removed, so that a crash in between is completed from the ledger.
 """
 
+from contextlib import suppress
+
 import msgspec
 
 from podpool.api.azure import CLOSED_ANNOTATION, FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
@@ -80,7 +82,8 @@ class NodeReconciler:
             if owner_uid(nnc) != node.metadata.uid or nnc.metadata.deletion_timestamp is not None:
                 return Requeue(after=CACHE_DELAY)
             if self._claims_closed_nc(node, nnc):
-                nnc = await self._reject_claim(nnc, claimed_nc(node, nnc))
+                rejection = {CLOSED_ANNOTATION: claimed_nc(node, nnc)}
+                nnc = await self._nnc_reconciler.patch(nnc, {"metadata": {"annotations": rejection}})
         record = self._allocations.for_node(node, nnc)
         subnet = record.state.subnet if record else subnet_of(node, self._settings)
         if self._is_published(node, subnet):
@@ -96,17 +99,6 @@ class NodeReconciler:
         claim = claimed_nc(node, nnc)
         rejected = nnc.metadata.annotations.get(CLOSED_ANNOTATION)
         return claim not in {"", rejected} and not self._allocations.is_open(claim, node.metadata.name)
-
-    async def _reject_claim(self, nnc: NodeNetworkConfig, nc: str) -> NodeNetworkConfig:
-        rejected = await self._kube.merge_patch(
-            NODE_NETWORK_CONFIGS,
-            nnc.metadata.name,
-            {"metadata": {"annotations": {CLOSED_ANNOTATION: nc}}},
-            namespace=self._settings.namespace,
-            precondition=nnc.metadata.resource_version,
-        )
-        self._nnc_reconciler.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
-        return rejected
 
     async def _replace_owner(self, nnc: NodeNetworkConfig) -> Requeue | None:
         """Delete an NNC that belongs to a former Node; decided on a quorum read, as the cache may show that Node."""
@@ -141,20 +133,16 @@ class NodeReconciler:
             return
         common = self._settings.common
         if kept:
-            log.info(
-                "node re-registered with the same boot ID, keeping its network container",
-                node=name,
-                nc=kept.state.nc_id,
-            )
+            event = "node re-registered with the same boot ID, keeping its network container"
+            log.info(event, node=name, nc=kept.state.nc_id)
             item = reconcile_item_of_record(kept, node=node, settings=common)
         else:
             self._warn_invalid_label(node)
             item = ReconcileItem(subnet=subnet, node=name, node_uid=node.metadata.uid, maximum=common.node_maximum)
             self._nnc_reconciler.mark_waiting(name, subnet.name)
         try:
-            nnc = await self._kube.create(
-                NODE_NETWORK_CONFIGS, build_nnc(node, namespace=self._settings.namespace, record=kept)
-            )
+            new = build_nnc(node, namespace=self._settings.namespace, record=kept)
+            nnc = await self._kube.create(NODE_NETWORK_CONFIGS, new)
         except ApiAlreadyExists:
             return  # the watch will show it and its owner; a second NC would block the first
         self._nnc_reconciler.expectations.wrote(name, over="")
@@ -217,19 +205,9 @@ class NodeReconciler:
     async def remove_finalizer(self, nnc: NodeNetworkConfig) -> None:
         """Remove podpool's finalizer from an NNC."""
         others = [each for each in nnc.metadata.finalizers if each != FINALIZER]
-        try:
-            await self._kube.merge_patch(
-                NODE_NETWORK_CONFIGS,
-                nnc.metadata.name,
-                {"metadata": {"finalizers": others}},
-                namespace=self._settings.namespace,
-                precondition=nnc.metadata.resource_version,
-            )
-        except ApiNotFound:
-            return
-        self._nnc_reconciler.expectations.wrote(nnc.metadata.name, over=nnc.metadata.resource_version)
+        with suppress(ApiNotFound):
+            await self._nnc_reconciler.patch(nnc, {"metadata": {"finalizers": others}})
 
     async def _read_nnc(self, name: str) -> NodeNetworkConfig:
-        return await quorum_get(
-            self._kube, NODE_NETWORK_CONFIGS, name, cache=self._nncs, namespace=self._settings.namespace
-        )
+        namespace = self._settings.namespace
+        return await quorum_get(self._kube, NODE_NETWORK_CONFIGS, name, cache=self._nncs, namespace=namespace)

@@ -94,16 +94,10 @@ class PodUsageReporter:
         addresses = dict.fromkeys(self._addresses(pod))
         removed = [use for key, use in before_by_address.items() if key not in addresses]
         since = self._now() if removed or pod.status.start_time is None else pod.status.start_time
+        meta = pod.metadata
+        user = {"namespace": meta.namespace, "name": meta.name, "uid": meta.uid, "node": pod.spec.node_name}
         added = [
-            PodUsage(
-                network=network,
-                address=address,
-                namespace=pod.metadata.namespace,
-                name=pod.metadata.name,
-                uid=pod.metadata.uid,
-                since=since,
-                node=pod.spec.node_name,
-            )
+            PodUsage(network=network, address=address, since=since, **user)
             for network, address in addresses
             if (network, address) not in before_by_address
         ]
@@ -178,9 +172,8 @@ def _secondary_networks(annotation: str | None) -> list[_NetworkStatus]:
         networks = msgspec.convert(json.loads(annotation), list[_NetworkStatus])
     except (ValueError, msgspec.ValidationError):
         return []
-    return [
-        network for network in networks if network.name and not network.default and all(map(_is_address, network.ips))
-    ]
+    secondary = (network for network in networks if network.name and not network.default)
+    return [network for network in secondary if all(map(_is_address, network.ips))]
 
 
 def _is_address(address: str) -> bool:

@@ -62,10 +62,8 @@ class SubnetReconciler:
         """Return why a subnet cannot be published, or an empty string."""
         tracked = self._tracked.get(subnet.name, subnet)
         if tracked != subnet:
-            return (
-                f"subnet {subnet} has the same name as subnet {tracked}, which this cluster uses: subnet names must be"
-                f" unique within a cluster"
-            )
+            unique = "subnet names must be unique within a cluster"
+            return f"subnet {subnet} has the same name as subnet {tracked}, which this cluster uses: {unique}"
         return self._errors.get(subnet.name, "")
 
     def published(self, name: str) -> PublishedSubnet | None:
@@ -130,12 +128,9 @@ class SubnetReconciler:
                 return Requeue(after=delay)
         subnet = informers.subnets.get(key) or await self._create(CLUSTER_SUBNETS, name)
         before = self._published.get(name)
-        published = published_subnet(
-            self._states[name],
-            subnet.spec.scaler,
-            exhausted_before=before.exhausted if before else bool(subnet.status.exhausted),
-            settings=self._deps.settings,
-        )
+        state, exhausted = self._states[name], before.exhausted if before else bool(subnet.status.exhausted)
+        settings = self._deps.settings
+        published = published_subnet(state, subnet.spec.scaler, exhausted_before=exhausted, settings=settings)
         await self._publish(name, subnet, published)
         self._published[name] = published
         if published != before:
@@ -182,14 +177,8 @@ class SubnetReconciler:
         return created
 
     async def _patch_status(self, kind: Any, name: str, status: dict[str, Any], version: str) -> None:  # noqa: ANN401  as above
-        await self._deps.kube.merge_patch(
-            kind,
-            name,
-            {"status": status},
-            namespace=self._deps.settings.namespace,
-            subresource="status",
-            precondition=version,
-        )
+        options = {"namespace": self._deps.namespace, "subresource": "status", "precondition": version}
+        await self._deps.kube.merge_patch(kind, name, {"status": status}, **options)
 
 
 def _is_current(subnet: ClusterSubnet, wanted: dict[str, Any]) -> bool:

@@ -15,7 +15,7 @@ from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
 from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot, PublishedNC, published_ncs
-from podpool.inspect.consistency import (
+from podpool.inspect.ledger_comparison import (
     ALIGNED,
     CONSENT,
     CONTAINMENT,

@@ -21,7 +21,7 @@ from podpool.kube.client import KubeClient
 from podpool.ledger.admin_messages import Occupancy
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import NetworkContainerRecord, SubnetState
-from podpool.whereabouts.multus import ParsedNad, parse_nad
+from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.orphan_gc import GcSnapshot, ObservedPod
 
 

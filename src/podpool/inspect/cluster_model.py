@@ -15,21 +15,10 @@ from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.meta import KeyedObject
 from podpool.api.whereabouts import IPPool, NodeSlicePool
+from podpool.inspect import view_models as views
 from podpool.inspect.activity import Activity, activity_of, headline, node_activity, subnet_activity
 from podpool.inspect.forecast import Forecast, SubnetSample, SubnetTimeSeries
 from podpool.inspect.secondary_networks import NetworkView, network_views
-from podpool.inspect.view_models import (
-    InspectedPod,
-    NodeView,
-    SubnetView,
-    ViewModel,
-    node_view,
-    nodes_by_subnet,
-    subnet_key,
-    subnet_view,
-    subnet_views_without_ledger,
-    with_cluster_scaler,
-)
 from podpool.kube.cache import ObjectCache
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
@@ -49,14 +38,14 @@ class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
 
     nodes: ObjectCache[Node] = msgspec.field(default_factory=ObjectCache)
     nncs: ObjectCache[NodeNetworkConfig] = msgspec.field(default_factory=ObjectCache)
-    pods: ObjectCache[InspectedPod] = msgspec.field(default_factory=ObjectCache)
+    pods: ObjectCache[views.InspectedPod] = msgspec.field(default_factory=ObjectCache)
     pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
     node_slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
     events: ObjectCache[Event] = msgspec.field(default_factory=ObjectCache)
     cluster_subnets: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
 
 
-class ClusterDelta(ViewModel, frozen=True, kw_only=True):
+class ClusterDelta(views.ViewModel, frozen=True, kw_only=True):
     """Changed views, and names of removed objects."""
 
     at: float
@@ -64,9 +53,9 @@ class ClusterDelta(ViewModel, frozen=True, kw_only=True):
     waiting: int = 0
     """Pods counted in the headline."""
     problems: Mapping[str, str] = {}
-    subnets: tuple[SubnetView, ...] = ()
+    subnets: tuple[views.SubnetView, ...] = ()
     removed_subnets: tuple[str, ...] = ()
-    nodes: tuple[NodeView, ...] = ()
+    nodes: tuple[views.NodeView, ...] = ()
     removed_nodes: tuple[str, ...] = ()
     networks: tuple[NetworkView, ...] | None = None
     activity: tuple[Activity, ...] = ()
@@ -79,15 +68,15 @@ class ClusterDelta(ViewModel, frozen=True, kw_only=True):
         return self == ClusterDelta(at=self.at, headline=self.headline, waiting=self.waiting, problems=self.problems)
 
 
-class ClusterSnapshot(ViewModel, frozen=True, kw_only=True):
+class ClusterSnapshot(views.ViewModel, frozen=True, kw_only=True):
     """The complete state."""
 
     at: float
     headline: str
     waiting: int
     problems: Mapping[str, str]
-    subnets: tuple[SubnetView, ...]
-    nodes: tuple[NodeView, ...]
+    subnets: tuple[views.SubnetView, ...]
+    nodes: tuple[views.NodeView, ...]
     networks: tuple[NetworkView, ...]
     activity: tuple[Activity, ...]
     series: Mapping[str, Sequence[SubnetSample]]
@@ -102,8 +91,8 @@ class ClusterModel:
         self._has_ledger = has_ledger
         self.problems: dict[str, str] = {}
         """Who cannot be reached, and why."""
-        self.nodes: dict[str, NodeView] = {}
-        self.subnets: dict[str, SubnetView] = {}
+        self.nodes: dict[str, views.NodeView] = {}
+        self.subnets: dict[str, views.SubnetView] = {}
         self.networks: tuple[NetworkView, ...] = ()
         self.activity: tuple[Activity, ...] = ()
         self.series: dict[str, SubnetTimeSeries] = {}
@@ -132,25 +121,25 @@ class ClusterModel:
 
     def set_subnet(self, state: SubnetState, made: SubnetSpec | None = None) -> None:
         """Set a subnet's state from the ledger."""
-        key = subnet_key(state.subnet.network, state.subnet.name)
+        key = views.subnet_key(state.subnet.network, state.subnet.name)
         self._subnet_states[key] = state
         if made:
             self._definitions[key] = made
 
     def refresh_subnet(self, state: SubnetState) -> None:
         """Update the counters of a known subnet unless the known state is newer."""
-        known = self._subnet_states.get(subnet_key(state.subnet.network, state.subnet.name))
+        known = self._subnet_states.get(views.subnet_key(state.subnet.network, state.subnet.name))
         if known and known.revision <= state.revision:
             self.set_subnet(state)
 
     def drop_subnet(self, state: SubnetState) -> None:
         """Remove a subnet that the ledger no longer has."""
         for known in (self._subnet_states, self._definitions):
-            known.pop(subnet_key(state.subnet.network, state.subnet.name), None)
+            known.pop(views.subnet_key(state.subnet.network, state.subnet.name), None)
 
     def knows(self, state: SubnetState) -> bool:
         """Return whether a subnet's definition is known."""
-        return subnet_key(state.subnet.network, state.subnet.name) in self._definitions
+        return views.subnet_key(state.subnet.network, state.subnet.name) in self._definitions
 
     def refresh(self, *, at: float) -> ClusterDelta:
         """Update the model and return what changed since the last refresh."""
@@ -209,14 +198,14 @@ class ClusterModel:
             return "No data has been read yet."
         return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods())
 
-    def _nodes_with_waiting_pods(self) -> tuple[NodeView, ...]:
+    def _nodes_with_waiting_pods(self) -> tuple[views.NodeView, ...]:
         """Nodes whose Pods have been waiting longer than a start takes."""
         long = (name for name, since in self._waiting_since.items() if self._at - since >= WAITING_AFTER)
         return tuple(self.nodes[name] for name in long if name in self.nodes)
 
-    def _refresh_nodes(self, moment: str) -> tuple[tuple[NodeView, ...], tuple[str, ...], list[Activity]]:
+    def _refresh_nodes(self, moment: str) -> tuple[tuple[views.NodeView, ...], tuple[str, ...], list[Activity]]:
         touched, self._changed_nodes = self._changed_nodes, {}
-        changed: list[NodeView] = []
+        changed: list[views.NodeView] = []
         lost: list[str] = []
         activity: list[Activity] = []
         for name in touched:
@@ -232,20 +221,20 @@ class ClusterModel:
                 changed.append(after)
         return tuple(changed), tuple(lost), [] if self._first_refresh else _counted(activity)
 
-    def _node(self, name: str) -> NodeView | None:
+    def _node(self, name: str) -> views.NodeView | None:
         node = self.caches.nodes.get(name)
         config = next(iter(self._nncs_of(name)), None)
         if node is None and config is None:
             return None
-        return node_view(name, config, self.pods_of.get(name), there=node is not None)
+        return views.node_view(name, config, self.pods_of.get(name), there=node is not None)
 
     def _nncs_of(self, name: str) -> Iterable[NodeNetworkConfig]:
         found = (self.caches.nncs.get(key) for key in (f"kube-system/{name}", name))
         return (each for each in found if each)
 
-    def _refresh_subnets(self, moment: str, *, at: float) -> tuple[tuple[SubnetView, ...], tuple[str, ...]]:
+    def _refresh_subnets(self, moment: str, *, at: float) -> tuple[tuple[views.SubnetView, ...], tuple[str, ...]]:
         seen = {view.name: self._without_unpublished(view, at=at) for view in self._subnet_views()}
-        changed: list[SubnetView] = []
+        changed: list[views.SubnetView] = []
         for key, view in seen.items():
             before = self.subnets.get(key)
             if view == before:
@@ -261,7 +250,7 @@ class ClusterModel:
                 kept.pop(each, None)
         return tuple(changed), lost
 
-    def _without_unpublished(self, view: SubnetView, *, at: float) -> SubnetView:
+    def _without_unpublished(self, view: views.SubnetView, *, at: float) -> views.SubnetView:
         """Separate other clusters' addresses from grants that are not published yet."""
         seen = self._unpublished.setdefault(view.name, deque())
         seen.append((at, view.other_clusters))
@@ -270,14 +259,19 @@ class ClusterModel:
         others = min(count for _, count in seen)
         return msgspec.structs.replace(view, other_clusters=others, idle=view.idle + view.other_clusters - others)
 
-    def _subnet_views(self) -> Iterable[SubnetView]:
+    def _subnet_views(self) -> Iterable[views.SubnetView]:
         caches, nodes = self.caches, self.nodes.values()
         if not self._has_ledger:
-            return subnet_views_without_ledger(nodes, caches.nncs.values(), caches.cluster_subnets.values())
-        on, decided = nodes_by_subnet(nodes), {each.metadata.name: each for each in caches.cluster_subnets.values()}
+            return views.subnet_views_without_ledger(nodes, caches.nncs.values(), caches.cluster_subnets.values())
+        on, decided = (
+            views.nodes_by_subnet(nodes),
+            {each.metadata.name: each for each in caches.cluster_subnets.values()},
+        )
         return (
-            subnet_view(
-                with_cluster_scaler(state, decided.get(state.subnet.name)), self._definitions.get(key), on.get(key, ())
+            views.subnet_view(
+                views.with_cluster_scaler(state, decided.get(state.subnet.name)),
+                self._definitions.get(key),
+                on.get(key, ()),
             )
             for key, state in self._subnet_states.items()
         )

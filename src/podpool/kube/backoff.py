@@ -5,12 +5,8 @@ Two clients that failed together do not retry together: a delay is drawn between
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
-from typing import TypeVar
 
 _MAX_DOUBLINGS = 32  # enough for any maximum
-
-R = TypeVar("R")
 
 
 def backoff_delay(failures: int, *, rng: random.Random, base: float, maximum: float) -> float:
@@ -41,22 +37,3 @@ class Backoff:
     async def wait(self, *, at_least: float = 0.0) -> None:
         """Count a failure and wait."""
         await asyncio.sleep(self.fail(at_least=at_least))
-
-
-async def retry(
-    operation: Callable[[], Awaitable[R]],
-    backoff: Backoff,
-    *,
-    on: tuple[type[Exception], ...],
-    failed: Callable[[Exception], None] = lambda _: None,
-) -> R:
-    """Call an operation until it succeeds; errors of the types `on` are passed to `failed` and retried."""
-    while True:
-        try:
-            result = await operation()
-        except on as error:
-            failed(error)
-            await backoff.wait()
-        else:
-            backoff.reset()
-            return result

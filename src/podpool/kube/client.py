@@ -52,9 +52,8 @@ class KubeClient:
 
     def with_write_guard(self, write_guard: Callable[[], None]) -> "KubeClient":
         """Return a client that calls `write_guard` before each write; its exception prevents the write."""
-        return KubeClient(
-            self._transport, timeout=self._timeout, watch_idle_timeout=self._watch_idle_timeout, write_guard=write_guard
-        )
+        timeouts = {"timeout": self._timeout, "watch_idle_timeout": self._watch_idle_timeout}
+        return KubeClient(self._transport, **timeouts, write_guard=write_guard)
 
     async def get(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> T:
         """Return one object; raises `ApiNotFound`."""
@@ -101,9 +100,8 @@ class KubeClient:
         namespace = namespace or meta.get("namespace")
         operation = f"replace {_subresource_text(subresource)}{_describe(kind, namespace, meta['name'])}"
         path = kind.path(namespace=namespace, name=meta["name"], subresource=subresource)
-        return _decode_object(
-            kind, operation, await self._call(operation, _write_request("PUT", path, manifest_of(kind, obj)))
-        )
+        request = _write_request("PUT", path, manifest_of(kind, obj))
+        return _decode_object(kind, operation, await self._call(operation, request))
 
     async def merge_patch(
         self,
@@ -189,9 +187,8 @@ class KubeClient:
     ) -> T:
         operation = f"patch {_subresource_text(subresource)}{_describe(kind, namespace, name)}"
         media = _MERGE if isinstance(patch, Mapping) else _JSON_PATCH
-        request = _write_request(
-            "PATCH", kind.path(namespace=namespace, name=name, subresource=subresource), patch, media
-        )
+        path = kind.path(namespace=namespace, name=name, subresource=subresource)
+        request = _write_request("PATCH", path, patch, media)
         return _decode_object(kind, operation, await self._call(operation, request))
 
     async def _pages(self, kind: Kind[T], namespace: str | None, query: dict[str, str]) -> ObjectList[T]:

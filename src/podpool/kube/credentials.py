@@ -66,11 +66,8 @@ class ExecPluginTransport:
         environ: Mapping[str, str],
     ) -> None:
         if plugin.interactive_mode == "Always":
-            raise InvalidInput(
-                "user",
-                plugin.command,
-                "needs an interactive terminal (interactiveMode: Always); use a plugin that does not",
-            )
+            interactive = "needs an interactive terminal (interactiveMode: Always); use a plugin that does not"
+            raise InvalidInput("user", plugin.command, interactive)
         self.base = URL(cluster.server)
         self._plugin = plugin
         self._cluster = cluster

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from podpool.api.builtin import NAMESPACES
 from podpool.api.meta import Kind, T
 from podpool.core.errors import PodpoolError
-from podpool.kube.backoff import Backoff, retry
+from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.logging import get_logger
@@ -22,16 +22,13 @@ log = get_logger(__name__)
 
 async def cluster_uid(client: KubeClient, *, rng: random.Random) -> str:
     """Return the cluster's ID: the UID of its kube-system namespace. Waits while the API server is unreachable."""
-
-    async def read() -> str:
-        return (await client.get(NAMESPACES, "kube-system")).metadata.uid
-
-    return await retry(
-        read,
-        Backoff(rng=rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX),
-        on=(PodpoolError,),
-        failed=lambda error: log.info("cannot read the cluster ID, retrying", error=error),
-    )
+    backoff = Backoff(rng=rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
+    while True:
+        try:
+            return (await client.get(NAMESPACES, "kube-system")).metadata.uid
+        except PodpoolError as error:
+            log.info("cannot read the cluster ID, retrying", error=error)
+            await backoff.wait()
 
 
 async def wait_until_served(

@@ -169,10 +169,8 @@ class EventRecorder:
 
 def object_reference(kind: Kind[T], obj: T) -> ObjectReference:
     """Return a reference to an object."""
-    meta = obj.metadata
-    return ObjectReference(
-        api_version=kind.api_version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid
-    )
+    meta, version = obj.metadata, kind.api_version
+    return ObjectReference(api_version=version, kind=kind.kind, namespace=meta.namespace, name=meta.name, uid=meta.uid)
 
 
 def _time(wall: float) -> str:

@@ -23,6 +23,7 @@ from podpool.kube.backoff import Backoff
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.codec import ObjectList
+from podpool.kube.discovery import wait_until_served
 from podpool.kube.errors import ApiError
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
@@ -32,6 +33,8 @@ WATCH_SECONDS = (300, 600)
 RELIST_INTERVAL = 1800.0
 """Seconds after which everything is listed again although no watch failed."""
 BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
+RESTORED = "API server was restored from an older backup, accepting its state"
+"""A log message."""
 
 log = get_logger(__name__)
 
@@ -79,9 +82,7 @@ class Informer(Generic[T]):
         self._client = client
         self._kind = kind
         self._rng = rng
-        self._namespace = namespace
-        self._labels = labels
-        self._fields = fields
+        self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._relist_interval = relist_interval
         self._on_restored = on_restored
         self._seen = ""
@@ -145,22 +146,14 @@ class Informer(Generic[T]):
         return listing.items
 
     async def _request_list(self, *, cached: bool) -> ObjectList[T]:
-        return await self._client.list(
-            self._kind, namespace=self._namespace, labels=self._labels, fields=self._fields, cached=cached
-        )
+        return await self._client.list(self._kind, **self._selection, cached=cached)
 
     async def _watch(self) -> AsyncGenerator[InformerEvent[T], None]:
         timeout = min(self._rng.randint(*self.watch_seconds), math.ceil(self._relist_interval))
         loop = asyncio.get_running_loop()
         earliest_end = loop.time() + timeout - 1.0  # the server counts whole seconds
-        watch = self._client.watch(
-            self._kind,
-            resource_version=self._seen,
-            namespace=self._namespace,
-            labels=self._labels,
-            fields=self._fields,
-            timeout_seconds=timeout,
-        )
+        version = self._seen
+        watch = self._client.watch(self._kind, resource_version=version, **self._selection, timeout_seconds=timeout)
         async with aclosing(watch) as events:
             async for event in events:
                 self._backoff.reset()
@@ -174,14 +167,77 @@ class Informer(Generic[T]):
             raise Unreachable("the API server", "a watch ended before its timeout")
 
     def _report_restored(self, before: str, now: str) -> None:
-        log.warning(
-            "API server was restored from an older backup, accepting its state",
-            kind=self._kind.plural,
-            resource_version=now,
-            previous=before,
-        )
+        log.warning(RESTORED, kind=self._kind.plural, resource_version=now, previous=before)
         if self._on_restored:
             self._on_restored(int(before), int(now))
+
+
+class ObjectInformer(Generic[T]):
+    """Watches one object by name; `on_change` is called after each change of what is known.
+
+    That the object, or its kind, does not exist counts as known.
+    """
+
+    def __init__(
+        self,
+        kube: KubeClient,
+        kind: Kind[T],
+        name: str,
+        *,
+        rng: random.Random,
+        namespace: str | None = None,
+        relist_interval: float = RELIST_INTERVAL,
+        on_change: Callable[[], None],
+    ) -> None:
+        self._kube = kube
+        self._kind = kind
+        self._rng = rng
+        self._namespace = namespace
+        self._on_change = on_change
+        self._fields = f"metadata.name={name}"
+        self._key = f"{namespace}/{name}" if namespace else name
+        self._informer = Informer(
+            kube,
+            kind,
+            rng=rng,
+            namespace=namespace,
+            fields=self._fields,
+            relist_interval=relist_interval,
+            on_restored=lambda _before, _now: on_change(),
+        )
+        self._kind_missing = False
+        self._informer.cache.subscribe(lambda _old, _new: on_change())
+
+    @property
+    def last_contact(self) -> float | None:
+        """Loop time of the last message of the API server."""
+        return self._informer.last_contact
+
+    @property
+    def synced(self) -> bool:
+        """Whether it is known if the object exists."""
+        return self._kind_missing or self._informer.cache.synced.is_set()
+
+    @property
+    def object(self) -> T | None:
+        """The object; None if it does not exist or is not known yet."""
+        return self._informer.cache.get(self._key)
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        namespace, fields, missing = self._namespace, self._fields, self._missing
+        await wait_until_served(
+            self._kube, self._kind, rng=self._rng, namespace=namespace, fields=fields, missing=missing
+        )
+        self._kind_missing = False
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._informer.run())
+            await self._informer.cache.synced.wait()
+            self._on_change()  # an empty list reaches no subscriber
+
+    def _missing(self) -> None:
+        self._kind_missing = True
+        self._on_change()
 
 
 async def quorum_get(
@@ -190,12 +246,7 @@ async def quorum_get(
     """Read one object from etcd, for a decision that must not use a cache; a restored API server is logged."""
     cached = cache.get(f"{namespace}/{name}" if namespace else name)
     found = await client.get(kind, name, namespace=namespace)
-    if cached and is_older(found.metadata.resource_version, cached.metadata.resource_version):
-        log.warning(
-            "API server was restored from an older backup, accepting its state",
-            kind=kind.plural,
-            name=name,
-            resource_version=found.metadata.resource_version,
-            previous=cached.metadata.resource_version,
-        )
+    before, now = cached.metadata.resource_version if cached else "", found.metadata.resource_version
+    if cached and is_older(now, before):
+        log.warning(RESTORED, kind=kind.plural, name=name, resource_version=now, previous=before)
     return found

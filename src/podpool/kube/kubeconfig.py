@@ -132,9 +132,8 @@ def read_kubeconfig(path: Path) -> Kubeconfig:
     try:
         return msgspec.convert(_plain(text), Kubeconfig)
     except ImportError as error:
-        raise InvalidInput(
-            "kubeconfig", str(path), "is YAML, and PyYAML is not installed: install it, or use JSON"
-        ) from error
+        missing = "is YAML, and PyYAML is not installed: install it, or use JSON"
+        raise InvalidInput("kubeconfig", str(path), missing) from error
     except (msgspec.DecodeError, ValueError) as error:
         raise InvalidInput("kubeconfig", str(path), str(error)) from error
 

@@ -186,21 +186,16 @@ class LeaderElector:
         if found is None:
             lease = {"metadata": {"name": self._name, "namespace": self._namespace}, "spec": spec}
             return await self._client.create(LEASES, lease, namespace=self._namespace)
-        return await self._client.merge_patch(
-            LEASES,
-            self._name,
-            {"spec": spec},
-            namespace=self._namespace,
-            precondition=found.metadata.resource_version,
-        )
+        return await self._patch(found, spec)
+
+    async def _patch(self, lease: Lease, spec: dict[str, Any]) -> Lease:
+        at = {"namespace": self._namespace, "precondition": lease.metadata.resource_version}
+        return await self._client.merge_patch(LEASES, self._name, {"spec": spec}, **at)
 
     def _spec(self, found: Lease | None) -> dict[str, Any]:
         now = self._now()
-        spec: dict[str, Any] = {
-            "holderIdentity": self._identity,
-            "leaseDurationSeconds": int(self._timing.duration),
-            "renewTime": now,
-        }
+        duration = int(self._timing.duration)
+        spec: dict[str, Any] = {"holderIdentity": self._identity, "leaseDurationSeconds": duration, "renewTime": now}
         if found is None or found.spec.holder_identity != self._identity:
             spec["acquireTime"] = now
             spec["leaseTransitions"] = (found.spec.lease_transitions or 0) + 1 if found else 0
@@ -211,17 +206,11 @@ class LeaderElector:
             return
         try:
             async with asyncio.timeout(self._timing.renew_deadline / 2):
-                await self._client.merge_patch(
-                    LEASES,
-                    self._name,
-                    {"spec": {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}},
-                    namespace=self._namespace,
-                    precondition=self._held.metadata.resource_version,
-                )
+                released = {"holderIdentity": "", "leaseDurationSeconds": 1, "renewTime": self._now()}
+                await self._patch(self._held, released)
         except (ApiError, Unreachable, TimeoutError) as error:
-            log.info(
-                "cannot release the Lease, it expires", lease=self._lease_name, identity=self._identity, error=error
-            )
+            event = "cannot release the Lease, it expires"
+            log.info(event, lease=self._lease_name, identity=self._identity, error=error)
 
     @property
     def _lease_name(self) -> str:
@@ -229,7 +218,6 @@ class LeaderElector:
 
     def _now(self) -> str:
         """Return the wall clock's time, never the same twice: renewals differ even if the clock stands still."""
-        self._last_time = max(
-            datetime.fromtimestamp(self._clock.wall(), UTC), self._last_time + timedelta(microseconds=1)
-        )
+        now = datetime.fromtimestamp(self._clock.wall(), UTC)
+        self._last_time = max(now, self._last_time + timedelta(microseconds=1))
         return self._last_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

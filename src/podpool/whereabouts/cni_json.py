@@ -46,9 +46,8 @@ def read_network_config(text: str | bytes) -> NetworkConfig:
         return network
     plugins = [read_struct(each, NetworkConfig, at=f"plugins[{index}]") for index, each in enumerate(network.plugins)]
     plugin = next((each for each in plugins if each.is_served), plugins[0])
-    return msgspec.structs.replace(
-        plugin, name=network.name or plugin.name, cni_version=network.cni_version or plugin.cni_version
-    )
+    name, version = network.name or plugin.name, network.cni_version or plugin.cni_version
+    return msgspec.structs.replace(plugin, name=name, cni_version=version)
 
 
 def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:

@@ -104,13 +104,11 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
         A gateway goes with its own family. Whereabouts gives an IPv6 address an IPv4 gateway, which the kernel rejects.
         """
         gateways = {self.gateway.family: self.gateway} if self.gateway else {}
-        return (
-            *(
-                InterfaceAddress(address=address, prefix=range_.prefix, gateway=gateways.get(address.family))
-                for range_, address in zip(self.ranges, allocated, strict=True)
-            ),
-            *self.addresses,
+        dynamic = (
+            InterfaceAddress(address=address, prefix=range_.prefix, gateway=gateways.get(address.family))
+            for range_, address in zip(self.ranges, allocated, strict=True)
         )
+        return (*dynamic, *self.addresses)
 
     def check_slice_sizes(self) -> None:
         """Raise `InvalidInput` if only some ranges have slices: a network is either sliced or shared."""
@@ -158,19 +156,11 @@ def _ranges(raw: RawIpamConfig) -> tuple[RangeConfig, ...]:
     ranges: list[RangeConfig] = []
     for index, each in enumerate(raw.read_ranges()):
         bound = _lenient_bound if raw.range and index == 0 else _strict_bound
-        spec = parse_range_spec(
-            each.range, start=bound(each.range_start, "range_start"), end=bound(each.range_end, "range_end")
-        )
-        first = ranges[0].prefix if ranges else spec.prefix
-        ranges.append(
-            RangeConfig(
-                prefix=spec.prefix,
-                start=spec.start,
-                end=spec.end,
-                exclude=each.exclude,
-                slice_size=_slice_size(each, raw.node_slice_size, of=spec.prefix, first=first),
-            )
-        )
+        start, end = bound(each.range_start, "range_start"), bound(each.range_end, "range_end")
+        spec = parse_range_spec(each.range, start=start, end=end)
+        prefix, first = spec.prefix, ranges[0].prefix if ranges else spec.prefix
+        size = _slice_size(each, raw.node_slice_size, of=prefix, first=first)
+        ranges.append(RangeConfig(prefix=prefix, start=spec.start, end=spec.end, exclude=each.exclude, slice_size=size))
     return tuple(ranges)
 
 
@@ -214,11 +204,9 @@ def _static_addresses(raw: Sequence[RawAddress], args: CniArgs) -> tuple[Interfa
 
 def _static_address(text: str, gateway: str, *, what: str) -> InterfaceAddress:
     prefix = parse_prefix(text, what=what, leading_zeros=True)
-    return InterfaceAddress(
-        address=parse_address(text.partition("/")[0], what=what, leading_zeros=True),
-        prefix=prefix,
-        gateway=parse_address(gateway, what=f"{what} gateway") if gateway else None,
-    )
+    address = parse_address(text.partition("/")[0], what=what, leading_zeros=True)
+    via = parse_address(gateway, what=f"{what} gateway") if gateway else None
+    return InterfaceAddress(address=address, prefix=prefix, gateway=via)
 
 
 def _with_gateway(static: InterfaceAddress, gateways: Sequence[Address]) -> InterfaceAddress:

@@ -20,7 +20,7 @@ from podpool.core.ranges import Prefix, RangeSet
 from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool import IPPoolEntry, parse_ippool
 from podpool.whereabouts.ippool_owner import KnownNames, identify_pool
-from podpool.whereabouts.multus import ParsedNad, network_statuses
+from podpool.whereabouts.nad import ParsedNad, network_statuses
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 
 
@@ -144,15 +144,12 @@ def owner_text(allocation: Allocation) -> str:
 
 def _users(identifier: PoolIdentifier, nads: Sequence[ParsedNad]) -> list[ParsedNad]:
     """Return the NADs that use a pool: it has their range, or a slice of it."""
-    return [
-        nad
-        for nad in nads
-        if nad.config.network_name == identifier.network
-        and any(
-            each.prefix == identifier.range or (identifier.node and each.prefix.range.overlaps(identifier.range.range))
-            for each in nad.config.ranges
-        )
-    ]
+
+    def uses(range_: Prefix) -> bool:
+        return range_ == identifier.range or (identifier.node != "" and range_.range.overlaps(identifier.range.range))
+
+    same_network = (nad for nad in nads if nad.config.network_name == identifier.network)
+    return [nad for nad in same_network if any(uses(each.prefix) for each in nad.config.ranges)]
 
 
 def _unknown_pool(pool: IPPool, message: str) -> MigrationFinding:
@@ -169,9 +166,8 @@ def _separate_pools(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> fr
     """Return the shared pools whose users all disable the check for overlapping ranges."""
     shared = {record.identifier for record in records if not record.identifier.node}
     users = {identifier: _users(identifier, nads) for identifier in shared}
-    return frozenset(
-        identifier for identifier, nads in users.items() if nads and not any(nad.config.overlap_checked for nad in nads)
-    )
+    checked = {identifier: [nad.config.overlap_checked for nad in nads] for identifier, nads in users.items()}
+    return frozenset(identifier for identifier, checks in checked.items() if checks and not any(checks))
 
 
 def _scope(identifier: PoolIdentifier, separate: Collection[PoolIdentifier]) -> PoolIdentifier | str:
@@ -221,11 +217,9 @@ def _disallowed(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> Iterat
 def _shared_in_sliced_ranges(records: Sequence[_Record], nads: Sequence[ParsedNad]) -> Iterator[MigrationFinding]:
     """Count per shared pool the addresses of sliced ranges."""
     sliced = [(nad.config.network_name, each.prefix) for nad in nads for each in nad.config.ranges if each.slice_size]
+    shared = ((each.pool, each.identifier.network, each.entry.address) for each in records if not each.identifier.node)
     counts = Counter(
-        record.pool
-        for record in records
-        if not record.identifier.node
-        and any(network == record.identifier.network and record.entry.address in range_ for network, range_ in sliced)
+        pool for pool, of, address in shared if any(of == network and address in r for network, r in sliced)
     )
     for pool, count in counts.items():
         effect = "the slices that contain them are not assigned until their Pods are gone"

@@ -14,7 +14,7 @@ from podpool.core.range_spec import RangeSpec
 from podpool.core.ranges import Prefix
 from podpool.core.slice_table import SliceLayout
 from podpool.whereabouts.config import RangeConfig
-from podpool.whereabouts.multus import ParsedNad
+from podpool.whereabouts.nad import ParsedNad
 from podpool.whereabouts.object_names import range_text
 
 
@@ -131,19 +131,15 @@ def _tables(nads: Sequence[ParsedNad]) -> tuple[SliceTablePlan, ...]:
         for range_ in nad.config.ranges:
             key = SliceTableKey(nad.config.network_name, range_.prefix)
             table = tables.get(key) or SliceTablePlan(key=key, layout=range_.layout)
-            tables[key] = msgspec.structs.replace(
-                table, range_specs=(*table.range_specs, range_.spec), nads=(*table.nads, nad.key)
-            )
+            specs, users = (*table.range_specs, range_.spec), (*table.nads, nad.key)
+            tables[key] = msgspec.structs.replace(table, range_specs=specs, nads=users)
     return tuple(tables.values())
 
 
 def _pool_names(nads: Sequence[ParsedNad], published: Mapping[str, SliceTableKey]) -> dict[str, SliceTableKey]:
     """Return the NodeSlicePools by name. The first range has the network's name, others have the range appended."""
-    needed = [
-        (nad.pool_name, SliceTableKey(nad.config.network_name, each.prefix))
-        for nad in nads
-        for each in nad.config.ranges
-    ]
+    ranges = ((nad, each.prefix) for nad in nads for each in nad.config.ranges)
+    needed = [(nad.pool_name, SliceTableKey(nad.config.network_name, prefix)) for nad, prefix in ranges]
     names = {name: published[name] for name, key in needed if published.get(name) == key}
     for name, key in needed:
         if names.setdefault(name, key) != key:

@@ -92,9 +92,7 @@ class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_ranges(self) -> tuple[RawRange, ...]:
         """Decode the ranges in the order of a Pod's addresses: `range` comes before `ipRanges`."""
-        ranges = tuple(
-            read_struct(each, RawRange, at=f"ipam.ipRanges[{index}]") for index, each in enumerate(self.ip_ranges)
-        )
+        ranges = tuple(read_struct(each, RawRange, at=f"ipam.ipRanges[{at}]") for at, each in enumerate(self.ip_ranges))
         if not self.range:
             return ranges
         first = RawRange(range=self.range, range_start=self.range_start, range_end=self.range_end, exclude=self.exclude)
@@ -102,9 +100,8 @@ class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
 
     def read_addresses(self) -> tuple[RawAddress, ...]:
         """Decode the static addresses."""
-        return tuple(
-            read_struct(each, RawAddress, at=f"ipam.addresses[{index}]") for index, each in enumerate(self.addresses)
-        )
+        found = enumerate(self.addresses)
+        return tuple(read_struct(each, RawAddress, at=f"ipam.addresses[{index}]") for index, each in found)
 
 
 def uses_node_pool(inline: RawIpamConfig) -> bool:
@@ -122,11 +119,9 @@ def flat_file_paths(inline: RawIpamConfig) -> tuple[str, ...]:
 
 def merge_flat_file(inline: RawIpamConfig, flat: RawIpamConfig) -> RawIpamConfig:
     """Fill the empty keys of the inline configuration from the flat file."""
-    return msgspec.structs.replace(
-        _filled(inline, flat),
-        dns=msgspec.to_builtins(_filled(inline.read_dns(), flat.read_dns())),
-        enable_overlapping_ranges=inline.enable_overlapping_ranges,
-    )
+    dns = msgspec.to_builtins(_filled(inline.read_dns(), flat.read_dns()))
+    overlapping = inline.enable_overlapping_ranges
+    return msgspec.structs.replace(_filled(inline, flat), dns=dns, enable_overlapping_ranges=overlapping)
 
 
 def _filled(struct: T, defaults: T) -> T:

@@ -136,9 +136,8 @@ def _by_owner(parsed: ParsedIPPool, owners: Sequence[PodInterface]) -> dict[tupl
         owner = requested.get(entry.owner)
         if owner and (entry.owner not in owned or entry.allocation.id == owner.container_id):
             after = msgspec.structs.replace(entry.allocation, id=owner.container_id)
-            owned[entry.owner] = AllocationChange(
-                key=entry.key, address=entry.address, before=entry.allocation, after=after
-            )
+            before = entry.allocation
+            owned[entry.owner] = AllocationChange(key=entry.key, address=entry.address, before=before, after=after)
     return owned
 
 

@@ -19,7 +19,7 @@ from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
 from podpool.agent.records import AnyRecord, Assigned, NodeConfirmed, ReleasePending, Snapshot, Started
 from podpool.agent.scaling import NNCPatch, ScalingInputs
-from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES

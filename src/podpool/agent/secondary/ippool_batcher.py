@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
 
 from podpool.agent.deps import AgentDeps
-from podpool.agent.secondary.ippool_client import IPPoolClient, apply_changes, overlapping_pools
+from podpool.agent.secondary.shared_range_client import IPPoolClient, apply_changes, overlapping_pools
 from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.core.addresses import Address

@@ -18,10 +18,10 @@ import msgspec
 
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.secondary.ippool_batcher import IPPoolBatcher, PoolRequest, SharedCooldown, gather_all
-from podpool.agent.secondary.ippool_client import IPPoolClient
 from podpool.agent.secondary.router import AddressRequest
+from podpool.agent.secondary.shared_range_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
-from podpool.agent.secondary.shared_range_resync import SharedRangeResync
+from podpool.agent.secondary.shared_range_restore import SharedRangeResync
 from podpool.agent.secondary.slices import Slices
 from podpool.api.whereabouts import IPPool
 from podpool.cni.protocol import Attachment, CniError, ErrorCode

@@ -13,10 +13,10 @@ from podpool.agent.demand import AddQueue, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps
 from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
-from podpool.agent.secondary.ippool_writer import allocation_from_holder
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.slice_ippool_writer import allocation_from_holder
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState

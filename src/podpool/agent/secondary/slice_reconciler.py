@@ -12,17 +12,10 @@ Invariants:
 import asyncio
 from collections.abc import Callable
 
+from podpool.agent import records
 from podpool.agent.deps import AgentDeps
-from podpool.agent.records import (
-    SliceAcknowledged,
-    SliceAcquired,
-    SliceClosed,
-    SliceCooledDown,
-    SliceRangeChanged,
-    SliceRemoved,
-)
-from podpool.agent.secondary.ippool_writer import IPPoolWriter, OnceLogger, holder_from_allocation
 from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter, OnceLogger, holder_from_allocation
 from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
 from podpool.agent.secondary.slice_reporter import SliceReporter
 from podpool.agent.secondary.slices import Slice
@@ -162,7 +155,7 @@ class SliceReconciler:
         """Write this boot to the Lease of a slice that the journal contains."""
         if self._leases.is_acknowledged(lease):
             if not slice_.acknowledged:
-                self._state.write(SliceAcknowledged(lease=slice_.lease))
+                self._state.write(records.SliceAcknowledged(lease=slice_.lease))
                 self._on_change()
         elif self._may_acknowledge():
             await self._leases.hold(lease)
@@ -182,7 +175,7 @@ class SliceReconciler:
         self._free_cooled_down(slice_, ())
         ends_at = slice_.cooldown_ends_at(cooldown=cooldown)
         if not self._in_use(slice_):
-            self._state.write(SliceRemoved(lease=slice_.lease))
+            self._state.write(records.SliceRemoved(lease=slice_.lease))
         elif ends_at is not None and ends_at > now:
             self._queue.add_after(slice_.name, max(ends_at - now, WRITE_DELAY))
 
@@ -190,7 +183,7 @@ class SliceReconciler:
         now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
         cooled_down = slice_.cooled_down(listed, now=now, cooldown=cooldown)
         if cooled_down:
-            self._state.write(SliceCooledDown(addresses=cooled_down))
+            self._state.write(records.SliceCooledDown(addresses=cooled_down))
 
     # Acquire
 
@@ -237,7 +230,7 @@ class SliceReconciler:
                 recovering=confirmed.same_boot,
             )
         self._state.write(
-            SliceAcquired(
+            records.SliceAcquired(
                 lease=lease.metadata.uid,
                 name=name,
                 network=annotations.get(NETWORK_ANNOTATION, ""),
@@ -283,7 +276,7 @@ class SliceReconciler:
         return None if same else lease
 
     async def _close(self, slice_: Slice) -> None:
-        self._state.write(SliceClosed(lease=slice_.lease))
+        self._state.write(records.SliceClosed(lease=slice_.lease))
         await self._state.sync()
 
     async def _verify(self) -> bool:
@@ -344,7 +337,7 @@ class SliceReconciler:
         """Record the range that the IPPool names: a range that became larger or smaller may keep its slices."""
         range_ = pool.metadata.annotations.get(RANGE_ANNOTATION, str(slice_.range))
         if range_ != str(slice_.range) and self._writer.parse(pool):
-            self._state.write(SliceRangeChanged(lease=slice_.lease, range=range_))
+            self._state.write(records.SliceRangeChanged(lease=slice_.lease, range=range_))
             self._on_change()
 
 

@@ -23,7 +23,7 @@ from podpool.core.addresses import Address
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.multus import NetworkStatus, network_statuses
+from podpool.whereabouts.nad import NetworkStatus, network_statuses
 
 RECOVERY_INTERVAL = 15.0
 """Seconds between two reads of the Pods during a recovery."""

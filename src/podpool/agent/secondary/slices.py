@@ -15,26 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
-from podpool.agent.records import (
-    AnyRecord,
-    CooldownForced,
-    PastUse,
-    SliceAcknowledged,
-    SliceAcquired,
-    SliceAddress,
-    SliceAssigned,
-    SliceClosed,
-    SliceCooledDown,
-    SliceHolder,
-    SliceRangeChanged,
-    SliceRecovered,
-    SliceRemoved,
-    SliceState,
-    SliceUnassigned,
-    Snapshot,
-    Started,
-    Stopped,
-)
+from podpool.agent import records
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
 from podpool.core.bitmap import Bitmap
@@ -47,7 +28,7 @@ FREE_INDEXES = 8
 class Slice:
     """One slice: the addresses of a prefix, under one Lease."""
 
-    def __init__(self, state: SliceState) -> None:
+    def __init__(self, state: records.SliceState) -> None:
         self.lease = state.lease
         self.name = state.name
         self.network = state.network
@@ -64,12 +45,12 @@ class Slice:
         self._unavailable: dict[RangeSet, Bitmap] = {}
 
     @property
-    def assigned(self) -> Mapping[int, SliceHolder]:
+    def assigned(self) -> Mapping[int, records.SliceHolder]:
         """The holder of each assigned address."""
         return self._assigned
 
     @property
-    def used(self) -> Mapping[int, PastUse]:
+    def used(self) -> Mapping[int, records.PastUse]:
         """The released addresses, in the order of their last use."""
         return self._used
 
@@ -87,9 +68,9 @@ class Slice:
         """Return the address with this value."""
         return Address(self.prefix.family, value)
 
-    def slice_address(self, value: int) -> SliceAddress:
+    def slice_address(self, value: int) -> records.SliceAddress:
         """Return the address as records contain it."""
-        return SliceAddress(lease=self.lease, address=str(self.address(value)))
+        return records.SliceAddress(lease=self.lease, address=str(self.address(value)))
 
     def next_free(self, members: RangeSet, *, now: float, cooldowns: Iterable[float]) -> int | None:
         """Return an address among the members, by the first of the cooldowns after which there is one."""
@@ -127,15 +108,15 @@ class Slice:
         """Return how many released addresses are cooling down."""
         return sum(past.since + cooldown > now for past in self._used.values())
 
-    def cooled_down(self, listed: Iterable[int], *, now: float, cooldown: float) -> tuple[SliceAddress, ...]:
+    def cooled_down(self, listed: Iterable[int], *, now: float, cooldown: float) -> tuple[records.SliceAddress, ...]:
         """Return the addresses that have cooled down and are not listed in the IPPool."""
         over = [value for value, past in self._used.items() if past.since + cooldown <= now]
         in_pool = frozenset(listed) if over else frozenset()
         return tuple(self.slice_address(value) for value in over if value not in in_pool)
 
-    def state(self) -> SliceState:
+    def state(self) -> records.SliceState:
         """Return the slice as a snapshot contains it."""
-        return SliceState(
+        return records.SliceState(
             lease=self.lease,
             name=self.name,
             network=self.network,
@@ -151,16 +132,16 @@ class Slice:
 
     # Changes
 
-    def assign(self, value: int, holder: SliceHolder) -> None:
+    def assign(self, value: int, holder: records.SliceHolder) -> None:
         """Assign an address."""
         if self._used.pop(value, None) is None:
             self._mark_unavailable(value)
         self._assigned[value] = holder
 
-    def unassign(self, value: int, *, at: float) -> SliceHolder:
+    def unassign(self, value: int, *, at: float) -> records.SliceHolder:
         """Release an address, which cools down from now on."""
         holder = self._assigned.pop(value)
-        self._used[value] = PastUse(holder=holder, since=at)
+        self._used[value] = records.PastUse(holder=holder, since=at)
         return holder
 
     def free(self, value: int) -> None:
@@ -170,7 +151,7 @@ class Slice:
             if value in members:
                 unavailable.discard(value - self.prefix.range.first)
 
-    def inherit(self, earlier: "Slice") -> list[tuple[int, SliceHolder]]:
+    def inherit(self, earlier: "Slice") -> list[tuple[int, records.SliceHolder]]:
         """Take over the addresses of this prefix from a slice with an earlier Lease; return the assigned ones."""
         own = self.prefix.range
         moved = [(value, holder) for value, holder in earlier.assigned.items() if value in own]
@@ -200,7 +181,7 @@ class Slice:
         self._cooldown_forced_at = None if self._cooldown_forced_at is None else at
         self.acknowledged = self.recovering = False
         holders = {value: past.holder for value, past in self._used.items()} | self._assigned
-        self._used = {value: PastUse(holder=holder, since=at) for value, holder in holders.items()}
+        self._used = {value: records.PastUse(holder=holder, since=at) for value, holder in holders.items()}
         self._assigned = {}
 
     def start_recovery(self) -> None:
@@ -253,7 +234,7 @@ class Slices:
         self._boot_id = ""
         self._stopped = False
         self._slices: dict[str, Slice] = {}
-        self._by_attachment: dict[Attachment, tuple[SliceAddress, ...]] = {}
+        self._by_attachment: dict[Attachment, tuple[records.SliceAddress, ...]] = {}
 
     def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices.values())
@@ -274,7 +255,7 @@ class Slices:
             if each.network == network and each.prefix.range.overlaps(prefix.range):
                 yield each
 
-    def addresses_of(self, attachment: Attachment) -> tuple[SliceAddress, ...]:
+    def addresses_of(self, attachment: Attachment) -> tuple[records.SliceAddress, ...]:
         """Return the addresses of a sandbox's interface."""
         return self._by_attachment.get(attachment, ())
 
@@ -286,46 +267,52 @@ class Slices:
                 return address
         return None
 
-    def holders(self) -> Iterator[tuple[SliceAddress, SliceHolder]]:
+    def holders(self) -> Iterator[tuple[records.SliceAddress, records.SliceHolder]]:
         """Iterate over all assigned addresses."""
         for slice_ in self._slices.values():
             for value, holder in slice_.assigned.items():
                 yield slice_.slice_address(value), holder
 
-    def snapshot(self) -> tuple[SliceState, ...]:
+    def snapshot(self) -> tuple[records.SliceState, ...]:
         """Return the state of all slices."""
         return tuple(each.state() for each in self._slices.values())
 
-    def apply(self, record: AnyRecord) -> None:
+    def apply(self, record: records.AnyRecord) -> None:
         """Apply a record of the journal."""
-        self._stopped = isinstance(record, Stopped) or (isinstance(record, Started) and self._stopped)
+        self._stopped = isinstance(record, records.Stopped) or (isinstance(record, records.Started) and self._stopped)
         match record:
-            case Started():
+            case records.Started():
                 self._start(record)
-            case CooldownForced():
+            case records.CooldownForced():
                 self._force_cooldown(at=record.at)
-            case SliceAcquired():
+            case records.SliceAcquired():
                 self._acquire(record)
-            case SliceAssigned():
+            case records.SliceAssigned():
                 self._assign(record.addresses, record.holder)
-            case SliceUnassigned():
+            case records.SliceUnassigned():
                 self._unassign(record.addresses, at=record.at)
-            case SliceCooledDown():
+            case records.SliceCooledDown():
                 for each in record.addresses:
                     self._slices[each.lease].free(parse_address(each.address).value)
-            case SliceClosed() | SliceRecovered() | SliceAcknowledged() | SliceRangeChanged() | SliceRemoved():
+            case (
+                records.SliceClosed()
+                | records.SliceRecovered()
+                | records.SliceAcknowledged()
+                | records.SliceRangeChanged()
+                | records.SliceRemoved()
+            ):
                 self._change(self._slices[record.lease], record)
-            case Snapshot():
+            case records.Snapshot():
                 self._restore(record)
 
-    def _restore(self, record: Snapshot) -> None:
+    def _restore(self, record: records.Snapshot) -> None:
         self._boot_id, self._stopped = record.boot_id, record.stopped
         self._slices = {each.lease: Slice(each) for each in record.slices}
         self._by_attachment = {}
         for address, holder in self.holders():
             self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), address)
 
-    def _start(self, record: Started) -> None:
+    def _start(self, record: records.Started) -> None:
         first, rebooted = not self._boot_id, record.boot_id != self._boot_id
         self._boot_id, clean, self._stopped = record.boot_id, self._stopped, False
         if rebooted:
@@ -342,9 +329,9 @@ class Slices:
             if not each.closed:  # closing is synced, and nothing of a closed slice is assigned
                 each.force_cooldown(at=at)
 
-    def _acquire(self, record: SliceAcquired) -> None:
+    def _acquire(self, record: records.SliceAcquired) -> None:
         acquired = Slice(
-            SliceState(
+            records.SliceState(
                 lease=record.lease,
                 name=record.name,
                 network=record.network,
@@ -363,14 +350,14 @@ class Slices:
                 self._by_attachment[holder.attachment] = (*kept, acquired.slice_address(value))
         for address, holder in record.holders.items():
             if parse_address(address).value not in acquired.assigned:
-                self._assign((SliceAddress(lease=record.lease, address=address),), holder)
+                self._assign((records.SliceAddress(lease=record.lease, address=address),), holder)
 
-    def _assign(self, addresses: tuple[SliceAddress, ...], holder: SliceHolder) -> None:
+    def _assign(self, addresses: tuple[records.SliceAddress, ...], holder: records.SliceHolder) -> None:
         for each in addresses:
             self._slices[each.lease].assign(parse_address(each.address).value, holder)
         self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), *addresses)
 
-    def _unassign(self, addresses: tuple[SliceAddress, ...], *, at: float) -> None:
+    def _unassign(self, addresses: tuple[records.SliceAddress, ...], *, at: float) -> None:
         for address in addresses:
             holder = self._slices[address.lease].unassign(parse_address(address.address).value, at=at)
             left = tuple(each for each in self._by_attachment.pop(holder.attachment) if each != address)
@@ -380,16 +367,20 @@ class Slices:
     def _change(
         self,
         slice_: Slice,
-        record: SliceClosed | SliceRecovered | SliceAcknowledged | SliceRangeChanged | SliceRemoved,
+        record: records.SliceClosed
+        | records.SliceRecovered
+        | records.SliceAcknowledged
+        | records.SliceRangeChanged
+        | records.SliceRemoved,
     ) -> None:
         match record:
-            case SliceClosed():
+            case records.SliceClosed():
                 slice_.closed = True
-            case SliceRecovered():
+            case records.SliceRecovered():
                 slice_.finish_recovery(at=record.at)
-            case SliceAcknowledged():
+            case records.SliceAcknowledged():
                 slice_.acknowledged = True
-            case SliceRangeChanged():
+            case records.SliceRangeChanged():
                 slice_.range = parse_prefix(record.range)
-            case SliceRemoved():
+            case records.SliceRemoved():
                 del self._slices[record.lease]

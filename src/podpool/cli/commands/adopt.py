@@ -42,16 +42,9 @@ from podpool.core.ranges import parse_prefix
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock
+from podpool.whereabouts import migration_report
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
-from podpool.whereabouts.migration_report import (
-    MigrationFinding,
-    MigrationInputs,
-    MigrationReport,
-    PodAddress,
-    Problem,
-    build_migration_report,
-)
-from podpool.whereabouts.multus import ParsedNad, parse_nad
+from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.object_names import PoolIdentifier
 
 Marked = TypeVar("Marked", bound=KubeObject)
@@ -81,7 +74,7 @@ class AdoptionReport(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     reservations: int
     attachments: int
-    findings: tuple[MigrationFinding, ...] = ()
+    findings: tuple[migration_report.MigrationFinding, ...] = ()
     unreadable: tuple[str, ...] = ()
     """NetworkAttachmentDefinitions with an invalid configuration, and the error."""
     steps: tuple[MigrationStep, ...] = ()
@@ -91,8 +84,10 @@ class AdoptionReport(msgspec.Struct, frozen=True, kw_only=True):
     def consistent(self) -> bool:
         """Whether no address is, or can be, assigned twice."""
         written = sum(step.done for step in self.steps)
-        unrecorded = sum(each.problem is Problem.UNRECORDED for each in self.findings)
-        return unrecorded <= written and all(each.problem is not Problem.DUPLICATE for each in self.findings)
+        unrecorded = sum(each.problem is migration_report.Problem.UNRECORDED for each in self.findings)
+        return unrecorded <= written and all(
+            each.problem is not migration_report.Problem.DUPLICATE for each in self.findings
+        )
 
 
 async def adopt_whereabouts(
@@ -119,7 +114,7 @@ class WhereaboutsMigrator:
     async def adopt(self, *, apply: bool = False) -> AdoptionReport:
         """Report; with `apply` record addresses of running Pods that no pool lists."""
         objects, unreadable = await self._read_objects()
-        found = build_migration_report(objects)
+        found = migration_report.build_migration_report(objects)
         steps = []
         for pod_address in found.unrecorded:
             pool = _pool_for(pod_address, objects.pools)
@@ -134,7 +129,7 @@ class WhereaboutsMigrator:
         if apply:
             await self._check_stopped()
         objects, unreadable = await self._read_objects()
-        found = build_migration_report(objects)
+        found = migration_report.build_migration_report(objects)
         leases = await self._list_in_namespace(LEASES, labels=NODE_UID_LABEL)
         node_slice_pools = await self._list_in_namespace(NODE_SLICE_POOLS)
         steps = [
@@ -160,14 +155,16 @@ class WhereaboutsMigrator:
             applied=apply,
         )
 
-    async def _read_objects(self) -> tuple[MigrationInputs, tuple[str, ...]]:
+    async def _read_objects(self) -> tuple[migration_report.MigrationInputs, tuple[str, ...]]:
         """Read pools before Pods, so that a listed Pod was there when its pool was read."""
         pools = await self._list_in_namespace(IP_POOLS)
         reservations = await self._list_in_namespace(IP_RESERVATIONS)
         attachments, unreadable = _parse_nads(await self._list(NETWORK_ATTACHMENTS), self._flat)
         pods = await self._list(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._list(NODES)]
-        objects = MigrationInputs(pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes)
+        objects = migration_report.MigrationInputs(
+            pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes
+        )
         return objects, unreadable
 
     async def _list_in_namespace(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
@@ -180,7 +177,7 @@ class WhereaboutsMigrator:
             return (await self._kube.list(kind)).items
         return ()
 
-    async def _record(self, pod_address: PodAddress, pool: IPPool) -> bool:
+    async def _record(self, pod_address: migration_report.PodAddress, pool: IPPool) -> bool:
         """Add an entry for a running Pod; return False if another one was added meanwhile."""
         if not pool.metadata.uid:
             with suppress(ApiAlreadyExists):
@@ -261,7 +258,7 @@ def as_text(report: AdoptionReport, *, revert: bool = False) -> str:
 
 def _next(report: AdoptionReport, *, revert: bool) -> list[str]:
     """Return the next action."""
-    if any(each.problem is Problem.DUPLICATE for each in report.findings):
+    if any(each.problem is migration_report.Problem.DUPLICATE for each in report.findings):
         return ["an address has two owners: delete one of the Pods, then run the command again"]
     if report.steps and not report.applied:
         return ["nothing was changed: run the command with --apply"]
@@ -285,8 +282,8 @@ def _is_expired(lease: Lease, *, at: float) -> bool:
 
 
 def _report(
-    found: MigrationReport,
-    objects: MigrationInputs,
+    found: migration_report.MigrationReport,
+    objects: migration_report.MigrationInputs,
     *,
     unreadable: tuple[str, ...],
     steps: Sequence[MigrationStep],
@@ -304,7 +301,7 @@ def _report(
     )
 
 
-def _pool_for(pod_address: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
+def _pool_for(pod_address: migration_report.PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
     """Return the pool for an address: of the node's slice, or of the whole range, which may not exist yet."""
     if pod_address.range.slice_size:
         return next((each for each in pools if _is_slice_of(each, pod_address)), None)
@@ -313,7 +310,7 @@ def _pool_for(pod_address: PodAddress, pools: Sequence[IPPool]) -> IPPool | None
     return next((each for each in pools if each.metadata.name == name), absent)
 
 
-def _is_slice_of(pool: IPPool, pod_address: PodAddress) -> bool:
+def _is_slice_of(pool: IPPool, pod_address: migration_report.PodAddress) -> bool:
     try:
         range_ = parse_prefix(pool.spec.range)
     except InvalidInput:
@@ -322,13 +319,15 @@ def _is_slice_of(pool: IPPool, pod_address: PodAddress) -> bool:
     return pod_address.address in range_ and pool.metadata.name == place.name
 
 
-def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
+def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[migration_report.MigrationFinding]:
     """Return entries that Whereabouts cannot read, and whose addresses it would assign again."""
     for pool in pools:
         for key in pool.spec.allocations:
             if key.isdecimal() and int(key) >= KEY_LIMIT:
                 message = f"entry {key} is out of range for Whereabouts, which would assign it again: delete the Pod"
-                yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message)
+                yield migration_report.MigrationFinding(
+                    problem=migration_report.Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message
+                )
 
 
 def _parse_nads(

@@ -8,13 +8,13 @@ from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.scaling import ScalingMode
-from podpool.agent.underlay import NMAgentClient
+from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.rbac import AGENT
 from podpool.cli.listen import parse_listen
 from podpool.cni import conflist
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
-from podpool.kube import config
+from podpool.kube import api_connection
 from podpool.kube.client import KubeClient
 from podpool.kube.events import EventRecorder
 from podpool.runtime import entropy, process
@@ -55,7 +55,7 @@ def run_agent(  # noqa: PLR0913  one for each option
     this_boot = boot_id or BOOT_ID.read_text().strip()
 
     async def run() -> None:
-        api = config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else config.connect()
+        api = api_connection.from_kubeconfig(Path(kubeconfig)) if kubeconfig else api_connection.connect()
         host_agent = HttpTransport(underlay, connections=1) if underlay else None
         kube, clock, rng = KubeClient(api), SystemClock(), entropy.system_random()
         disk, deletes = LocalDisk(Path(state)), LocalDisk(Path(deferred_deletes))

@@ -118,9 +118,7 @@ COMMANDS = (
         *(Example("Show an address", "10.0.0.9"), ADDRESS, AT, _OF_CLUSTER),
     ),
     _admin(
-        "history node",
-        "Show the past addresses of a node.",
-        *(Example("Show a node", "node-1"), NODE, AT, _OF_CLUSTER),
+        "history node", "Show the past addresses of a node.", *(Example("Show a node", "node-1"), NODE, AT, _OF_CLUSTER)
     ),
     _admin(
         "history pod",

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from podpool.api.builtin import Node
 from podpool.api.meta import KubeObject
 from podpool.api.whereabouts import IPPool
+from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
-from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
 from podpool.controller.slices.inventory import SliceInventory
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
@@ -50,10 +50,7 @@ class SliceController:
             on_complete=self._enqueue_slices,
         )
         self._slices = SliceLeaseReconciler(
-            deps,
-            self._ownership,
-            enqueue=self.queues["slices"].add,
-            may_assign=lambda: self._inventory.complete,
+            deps, self._ownership, enqueue=self.queues["slices"].add, may_assign=lambda: self._inventory.complete
         )
         self._seal = SharedPoolSeal(deps, self._ownership, self._planner, may_unseal=lambda: self._inventory.complete)
         self._networks = NodeSlicePoolReconciler(

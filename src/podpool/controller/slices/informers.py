@@ -74,9 +74,8 @@ class SliceControllerInformers:
         nads = TrackedInformer(kube, NETWORK_ATTACHMENTS, settings=settings, rng=rng)
         self.nads = nads.cache
         self.pools = TrackedInformer(kube, IP_POOLS, settings=settings, rng=rng, namespace=namespace)
-        self.leases = TrackedInformer(
-            kube, LEASES, settings=settings, rng=rng, namespace=namespace, labels=NODE_UID_LABEL
-        )
+        label = NODE_UID_LABEL
+        self.leases = TrackedInformer(kube, LEASES, settings=settings, rng=rng, namespace=namespace, labels=label)
         self.slice_pools = TrackedInformer(kube, NODE_SLICE_POOLS, settings=settings, rng=rng, namespace=namespace)
         self._informers = (nads, self.pools, self.leases, self.slice_pools)
         self._kube = kube
@@ -153,13 +152,8 @@ class WriteThroughCache(Generic[T]):
         """Delete an object at its UID and resourceVersion."""
         meta, namespace = obj.metadata, self._informer.namespace
         with suppress(ApiNotFound):
-            await kube.delete(
-                self._informer.kind,
-                meta.name,
-                namespace=namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
-            )
+            version, kind = meta.resource_version, self._informer.kind
+            await kube.delete(kind, meta.name, namespace=namespace, uid=meta.uid, resource_version=version)
         self.remove(obj)
 
     def drop_overlay(self, name: str) -> None:

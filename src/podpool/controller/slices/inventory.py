@@ -17,7 +17,7 @@ from contextlib import suppress
 from podpool.api.builtin import NODES, Node
 from podpool.api.meta import version_number
 from podpool.api.whereabouts import SLICE_INVENTORY_ANNOTATION, slice_report
-from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.entropy import new_uuid
@@ -150,19 +150,15 @@ class SliceInventory:
         self._on_complete()
 
     async def _ask(self, nodes: Sequence[Node], request_id: str) -> None:
-        names = [
-            each.metadata.name
-            for each in nodes
-            if each.metadata.annotations.get(SLICE_INVENTORY_ANNOTATION) != request_id
-        ]
+        found = [each.metadata for each in nodes]
+        names = [each.name for each in found if each.annotations.get(SLICE_INVENTORY_ANNOTATION) != request_id]
         for begin in range(0, len(names), CONCURRENCY):
             await asyncio.gather(*(self._annotate(name, request_id) for name in names[begin : begin + CONCURRENCY]))
 
     async def _annotate(self, node: str, request_id: str) -> None:
         with suppress(ApiNotFound):
-            await self._kube.merge_patch(
-                NODES, node, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: request_id}}}
-            )
+            annotations = {SLICE_INVENTORY_ANNOTATION: request_id}
+            await self._kube.merge_patch(NODES, node, {"metadata": {"annotations": annotations}})
 
 
 def _has_replied(node: Node, request_id: str) -> bool:

@@ -1,11 +1,11 @@
 """Plans which slice tables the cluster's NADs need, and reports NADs that are rejected."""
 
 from podpool.api.whereabouts import NodeSlicePool
-from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.deps import SliceDeps
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames
-from podpool.whereabouts.multus import ParsedNad, parse_nad, suggest_slice_size
+from podpool.whereabouts.nad import ParsedNad, parse_nad, suggest_slice_size
 from podpool.whereabouts.network_plan import NadRejection, NetworkPlan, SliceTableKey, plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier
 

@@ -15,8 +15,8 @@ import msgspec
 
 from podpool.api.builtin import LEASES, NODES, Lease, Node
 from podpool.api.whereabouts import IPPool
+from podpool.controller.deps import SliceDeps
 from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
-from podpool.controller.slices.deps import SliceDeps
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
@@ -74,9 +74,8 @@ class SliceNodeGC:
         missing = (*orphaned, *((node, "") for node in unlabelled.values()))
         due = set(self._missing.observe(missing, now=asyncio.get_running_loop().time()))
         tasks = [partial(self._try_release, orphaned[each]) for each in orphaned if each in due]
-        tasks += [
-            partial(self._try_delete_unlabelled, name, node) for name, node in unlabelled.items() if (node, "") in due
-        ]
+        gone = [(name, node) for name, node in unlabelled.items() if (node, "") in due]
+        tasks += [partial(self._try_delete_unlabelled, name, node) for name, node in gone]
         for begin in range(0, len(tasks), CONCURRENCY):
             await asyncio.gather(*(each() for each in tasks[begin : begin + CONCURRENCY]))
 

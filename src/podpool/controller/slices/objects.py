@@ -55,11 +55,8 @@ class DesiredSlice(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def annotations(self) -> dict[str, str]:
         """Annotations of both IPPool and Lease."""
-        return {
-            NODE_ANNOTATION: self.identifier.node,
-            NETWORK_ANNOTATION: self.identifier.network,
-            RANGE_ANNOTATION: str(self.range),
-        }
+        node, network = self.identifier.node, self.identifier.network
+        return {NODE_ANNOTATION: node, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: str(self.range)}
 
     @property
     def lease_annotations(self) -> dict[str, str]:
@@ -77,12 +74,8 @@ def build_pool(desired: DesiredSlice, *, namespace: str) -> IPPool:
 
 def build_lease(desired: DesiredSlice, *, namespace: str) -> Lease:
     """Return the Lease that assigns a slice: it has no holder."""
-    meta = ObjectMeta(
-        name=desired.identifier.lease,
-        namespace=namespace,
-        labels=desired.labels,
-        annotations=desired.lease_annotations,
-    )
+    name, annotations = desired.identifier.lease, desired.lease_annotations
+    meta = ObjectMeta(name=name, namespace=namespace, labels=desired.labels, annotations=annotations)
     return Lease(api_version=LEASES.api_version, kind=LEASES.kind, metadata=meta)
 
 
@@ -111,17 +104,13 @@ def build_slice_pool(
     key: SliceTableKey, assignment: SliceAssignment, *, before: NodeSlicePool | None, now: float
 ) -> dict[str, Any]:
     """Return the patch that makes a NodeSlicePool show an assignment."""
+    annotations = {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting_text(assignment) or None}
+    conditions = _conditions(key, assignment, before=before, now=now)
+    status = NodeSlicePoolStatus(allocations=slice_allocations(assignment), conditions=conditions)
     return {
-        "metadata": {
-            "annotations": {NETWORK_ANNOTATION: key.network, WAITING_ANNOTATION: _waiting_text(assignment) or None},
-        },
+        "metadata": {"annotations": annotations},
         "spec": {"range": str(key.range), "sliceSize": f"/{assignment.layout.length}"},
-        "status": msgspec.to_builtins(
-            NodeSlicePoolStatus(
-                allocations=slice_allocations(assignment),
-                conditions=_conditions(key, assignment, before=before, now=now),
-            )
-        ),
+        "status": msgspec.to_builtins(status),
     }
 
 

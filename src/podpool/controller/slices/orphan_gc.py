@@ -9,7 +9,7 @@ import asyncio
 
 from podpool.api.builtin import FINISHED, PODS
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS
-from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import OBSERVATION_INTERVAL
@@ -88,9 +88,8 @@ class IPPoolOrphanGC:
     async def _release(self, name: str, orphans: list[OrphanedEntry]) -> None:
         """Remove allocations from a pool in one patch; one by one if one of them has changed."""
         try:
-            pool = await self._kube.json_patch(
-                IP_POOLS, name, allocation_patch(each.change for each in orphans), namespace=self._deps.namespace
-            )
+            patch = allocation_patch(each.change for each in orphans)
+            pool = await self._kube.json_patch(IP_POOLS, name, patch, namespace=self._deps.namespace)
         except (ApiInvalid, ApiConflict, ApiNotFound) as error:
             log.info("IPPool has changed, orphans not released", pool=name, error=error)
             if len(orphans) > 1:

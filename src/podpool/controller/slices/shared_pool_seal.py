@@ -15,7 +15,7 @@ from contextlib import suppress
 
 from podpool.api.meta import ObjectMeta
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, SHARED_POOLS_SELECTOR, IPPool, IPPoolSpec
-from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import SliceOwnership
 from podpool.core.errors import InvalidInput
@@ -30,12 +30,7 @@ class SharedPoolSeal:
     """Seals and unseals shared pools."""
 
     def __init__(
-        self,
-        deps: SliceDeps,
-        ownership: SliceOwnership,
-        planner: NADPlanner,
-        *,
-        may_unseal: Callable[[], bool],
+        self, deps: SliceDeps, ownership: SliceOwnership, planner: NADPlanner, *, may_unseal: Callable[[], bool]
     ) -> None:
         self._deps = deps
         self._kube = deps.kube

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.meta import Kind, KubeObject, T
 from podpool.api.whereabouts import CONFIRMED_ANNOTATION, IP_POOLS, NODE_UID_LABEL, RETURN_ANNOTATION, IPPool
-from podpool.controller.slices.deps import SliceDeps
+from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.informers import WriteThroughCache
 from podpool.controller.slices.objects import DesiredSlice, build_lease, build_pool
 from podpool.controller.slices.ownership import LeaseState, OwnedSlice, SliceOwnership
@@ -194,13 +194,9 @@ class SliceLeaseReconciler:
     async def _patch(
         self, kind: Kind[T], obj: T, labels: Mapping[str, str], annotations: Mapping[str, str | None]
     ) -> T:
-        return await self._kube.merge_patch(
-            kind,
-            obj.metadata.name,
-            {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}},
-            namespace=self._deps.namespace,
-            precondition=obj.metadata.resource_version,
-        )
+        patch = {"metadata": {"labels": dict(labels), "annotations": dict(annotations)}}
+        at = {"namespace": self._deps.namespace, "precondition": obj.metadata.resource_version}
+        return await self._kube.merge_patch(kind, obj.metadata.name, patch, **at)
 
     # Slices that are not desired
 
@@ -213,10 +209,9 @@ class SliceLeaseReconciler:
         elif not owned.is_held:
             await self._delete_unheld(owned)
         elif node is not None and owned.belongs_to(node):
-            identifier = PoolIdentifier(range=owned.slice, network=owned.network, node=owned.node)
-            unwanted = DesiredSlice(
-                identifier=identifier, node_uid=node.metadata.uid, range=owned.range, return_reason=UNWANTED
-            )
+            slice_ = PoolIdentifier(range=owned.slice, network=owned.network, node=owned.node)
+            uid, reason = node.metadata.uid, UNWANTED
+            unwanted = DesiredSlice(identifier=slice_, node_uid=uid, range=owned.range, return_reason=reason)
             return await self._update(unwanted, owned)
         return None
 

@@ -1,4 +1,4 @@
-// A subnet, address by address. It is requested for again when the subnet's books, or its Pods, have changed.
+// The address map of a subnet. It is fetched again when the subnet or its Pods have changed.
 import { Grid, colour } from "./grid.js";
 import { ask } from "./stream.js";
 import { showTip } from "./tip.js";

@@ -18,7 +18,7 @@ from podpool.cni.build import BuildFailed, NoCompiler
 from podpool.cni.install import find_plugin, install, python_plugin
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import parse_settings
-from podpool.kube import config
+from podpool.kube import api_connection
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
 from podpool.lab.demo.api_server import ApiProcess
@@ -75,7 +75,7 @@ class DemoCluster:
         self.subnet = m.SubnetName(network=NETWORK, name=SUBNET)
         self._sockets = Path(tempfile.mkdtemp(prefix="podpool-up-"))  # the path of a socket must be short
         self._ledger_transport = HttpTransport(self.ledger_url)
-        self.transport = config.from_kubeconfig(api.kubeconfig)
+        self.transport = api_connection.from_kubeconfig(api.kubeconfig)
         self.kube = KubeClient(self.transport)
         token_file = home.file("ledger.db.admin-token")
         self.ledger = LedgerClient(

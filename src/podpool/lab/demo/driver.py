@@ -22,21 +22,9 @@ from podpool.inspect.view_models import with_cluster_scaler
 from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound, ApiServerError
 from podpool.kube.events import EventRecorder
 from podpool.kube.informer import Informer
+from podpool.lab.demo import objects
 from podpool.lab.demo.cluster import DemoCluster
 from podpool.lab.demo.kubelet import DemoKubelets
-from podpool.lab.demo.objects import (
-    DEMO_NODES,
-    DEMO_PODS,
-    LEASE_NAMESPACE,
-    NAD_NAME,
-    NETWORKS,
-    RENEW_INTERVAL,
-    DemoNode,
-    DemoPod,
-    nad,
-    node_lease,
-    node_status,
-)
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.messages import SubnetState
 from podpool.runtime import entropy
@@ -108,10 +96,10 @@ class DemoDriver:
         self.settings = cluster.settings
         self._kube = cluster.kube
         rng = entropy.system_random()
-        self.pods: Informer[DemoPod] = Informer(cluster.kube, DEMO_PODS, rng=rng)
+        self.pods: Informer[objects.DemoPod] = Informer(cluster.kube, objects.DEMO_PODS, rng=rng)
         self._nncs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
         self._subnets: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
-        self._nodes: Informer[DemoNode] = Informer(cluster.kube, DEMO_NODES, rng=rng)
+        self._nodes: Informer[objects.DemoNode] = Informer(cluster.kube, objects.DEMO_NODES, rng=rng)
         self._leases: Informer[Lease] = Informer(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = DemoKubelets(
@@ -162,20 +150,24 @@ class DemoDriver:
             await self._report(name, boot)
 
     async def _report(self, name: str, boot: str) -> None:
-        status = node_status(name, boot, now=time.time())
+        status = objects.node_status(name, boot, now=time.time())
         with suppress(ApiAlreadyExists):
             await self._kube.create(NODES, {"metadata": {"name": name}})
         await self._kube.merge_patch(NODES, name, {"status": status}, subresource="status")
         with suppress(ApiAlreadyExists):
-            await self._kube.create(LEASES, node_lease(name, now=time.time()), namespace=LEASE_NAMESPACE)
+            await self._kube.create(
+                LEASES, objects.node_lease(name, now=time.time()), namespace=objects.LEASE_NAMESPACE
+            )
 
     async def _renew_leases(self) -> None:
         """Renew the Leases of running nodes."""
         while True:
             for name in list(self.alive):
-                lease = node_lease(name, now=time.time())
-                await retry_until_done(partial(self._kube.merge_patch, LEASES, name, lease, namespace=LEASE_NAMESPACE))
-            await asyncio.sleep(RENEW_INTERVAL)
+                lease = objects.node_lease(name, now=time.time())
+                await retry_until_done(
+                    partial(self._kube.merge_patch, LEASES, name, lease, namespace=objects.LEASE_NAMESPACE)
+                )
+            await asyncio.sleep(objects.RENEW_INTERVAL)
 
     def _schedulable(self) -> list[str]:
         """Return running nodes that are not cordoned."""
@@ -188,14 +180,14 @@ class DemoDriver:
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_node(node)
         await self.force_delete(each for each in self.pods.cache.values() if each.spec.node_name == node)
-        await retry_until_done(lambda: self._kube.delete(LEASES, node, namespace=LEASE_NAMESPACE))
+        await retry_until_done(lambda: self._kube.delete(LEASES, node, namespace=objects.LEASE_NAMESPACE))
         await retry_until_done(lambda: self._kube.delete(NODES, node))
 
     # Pods
 
     async def create_network(self) -> None:
         """Create the NetworkAttachmentDefinition of the secondary network, unless it exists."""
-        await retry_until_done(lambda: self._kube.create(NETWORK_ATTACHMENTS, nad(), namespace="default"))
+        await retry_until_done(lambda: self._kube.create(NETWORK_ATTACHMENTS, objects.nad(), namespace="default"))
 
     def nodes_with_slice(self) -> set[str]:
         """Return the nodes that hold a slice of the secondary network."""
@@ -211,7 +203,9 @@ class DemoDriver:
         self._created += count
         spec = {"containers": [{"name": "main", "image": "none.invalid/none"}], "terminationGracePeriodSeconds": 1}
         spec |= {"nodeName": node} if node else {}
-        annotations = {"annotations": {NETWORKS: ",".join([NAD_NAME] * interfaces)}} if interfaces else {}
+        annotations = (
+            {"annotations": {objects.NETWORKS: ",".join([objects.NAD_NAME] * interfaces)}} if interfaces else {}
+        )
         meta = {"labels": {"app": COMPONENT}, **annotations}
         bodies = [{"metadata": {"name": name, **meta}, "spec": spec} for name in names]
         await asyncio.gather(
@@ -237,7 +231,7 @@ class DemoDriver:
             meta = each.metadata
             await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
 
-    def scenario_pods(self) -> list[DemoPod]:
+    def scenario_pods(self) -> list[objects.DemoPod]:
         """Return the Pods that the scenario created, without those of the user."""
         return [each for each in self.pods.cache.values() if _pod_number(each)]
 
@@ -324,11 +318,7 @@ def _nnc_counts(config: NodeNetworkConfig | None) -> Mapping[str, int]:
     if config is None:
         return {"held": 0, "requested": 0, "batch": 0}
     report = agent_report(config)
-    return {
-        "held": len(_addresses(config)),
-        "requested": config.spec.requested,
-        "batch": report.batch if report else 0,
-    }
+    return {"held": len(_addresses(config)), "requested": config.spec.requested, "batch": report.batch if report else 0}
 
 
 def _addresses(config: NodeNetworkConfig) -> list[str]:

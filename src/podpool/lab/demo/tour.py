@@ -79,10 +79,7 @@ def _show_modes(console: Console) -> None:
 def _chart(run: NodeRun) -> Text:
     at = [column * len(run.ticks) // WIDTH for column in range(WIDTH)]
     chart = _draw(
-        area=[run.ticks[tick].scheduled for tick in at],
-        line=[run.ticks[tick].held for tick in at],
-        height=6,
-        top=54,
+        area=[run.ticks[tick].scheduled for tick in at], line=[run.ticks[tick].held for tick in at], height=6, top=54
     )
     seconds = [str(second) for second in range(0, SECONDS, SECONDS // 5)]
     chart.append(" " * 5 + "".join(each.ljust(WIDTH // 5) for each in seconds) + "s\n", style="dim")

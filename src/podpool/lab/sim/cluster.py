@@ -14,7 +14,7 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.underlay import NMAgentClient
+from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
 from podpool.controller.controller import Controller

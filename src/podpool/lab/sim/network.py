@@ -1,7 +1,7 @@
 """The network between processes: it delays, loses, duplicates, reorders and partitions.
 
 A request that is lost before it arrives has no effect; one whose response is lost has had its effect, and the sender
-cannot tell the two apart. In a partition messages do not fail: they hang until it heals or a timeout ends the wait.
+cannot distinguish the two. In a partition messages do not fail: they hang until it heals or a timeout ends the wait.
 """
 
 import asyncio

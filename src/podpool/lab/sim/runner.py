@@ -6,18 +6,18 @@ Faults end by themselves. Then time passes without any, and the clusters must co
 import asyncio
 from collections.abc import Callable
 
+from podpool.lab.sim.actions import FaultInjector
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.convergence import check_converged, check_quiet, write_state
 from podpool.lab.sim.dump import dump_state
 from podpool.lab.sim.event_loop import PROCESS
-from podpool.lab.sim.faults import FaultInjector
 from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.network import NetworkConditions
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import Profile
 from podpool.lab.sim.scenario import ScenarioEvent, cluster_prefixes
+from podpool.lab.sim.slice_actions import SliceFaultInjector
 from podpool.lab.sim.slice_convergence import check_slices_converged
-from podpool.lab.sim.slice_faults import SliceFaultInjector
 from podpool.lab.sim.slice_invariants import SliceInvariantChecker
 from podpool.runtime.logging import get_logger
 

@@ -14,7 +14,7 @@ from podpool.lab.sim import nads
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.nads import AttachedNetwork
 from podpool.lab.sim.oracle import Violation
-from podpool.lab.sim.slice_faults import THIRD_PARTY
+from podpool.lab.sim.slice_actions import THIRD_PARTY
 from podpool.lab.sim.slice_invariants import (
     annotations,
     holder,

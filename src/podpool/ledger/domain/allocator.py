@@ -14,12 +14,12 @@ from podpool.ledger.domain.allocations import AllocatedAddress, event_entries
 from podpool.ledger.domain.block import PRIMARY
 from podpool.ledger.domain.circuit_breaker import breaker_error
 from podpool.ledger.domain.convert import nc_state
-from podpool.ledger.domain.fair_queue import SKIPPED, fair_shares
+from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
+from podpool.ledger.domain.item_validation import check_item
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow
 from podpool.ledger.domain.scaling_policy import scaler_of
 from podpool.ledger.domain.settle import waiter_of, waiting_ncs, with_load
 from podpool.ledger.domain.subnet_transaction import SubnetTransaction
-from podpool.ledger.domain.validation import check_item
 from podpool.ledger.errors import (
     Conflict,
     Invalid,

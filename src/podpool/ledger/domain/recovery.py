@@ -17,11 +17,11 @@ from podpool.core.errors import InvalidInput
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
 from podpool.ledger.domain.block import PRIMARY
 from podpool.ledger.domain.convert import nc_state
+from podpool.ledger.domain.item_validation import check_item, parse_uuid
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import scaler_of
 from podpool.ledger.domain.settle import settle, settle_due, with_load
-from podpool.ledger.domain.validation import check_item, parse_uuid
 from podpool.ledger.errors import Conflict, Invalid, NotFound, OwnershipDisputed
 from podpool.ledger.messages import (
     Inventory,

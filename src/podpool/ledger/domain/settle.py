@@ -11,7 +11,7 @@ from podpool.core.batch_policy import Load
 from podpool.core.inferred_demand import infer_demand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.fair_queue import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares
+from podpool.ledger.domain.fair_shares import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import decide_scaling, scaler_of

@@ -12,9 +12,9 @@ from collections.abc import Awaitable, Callable
 import msgspec
 
 from podpool.ledger.domain.admin import AdminService
+from podpool.ledger.domain.item_validation import MAX_NAME_LENGTH
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.domain.tokens import identify
-from podpool.ledger.domain.validation import MAX_NAME_LENGTH
 from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized
 from podpool.ledger.http.handler import error_response
 from podpool.ledger.http.rate_limit import RateLimiter, RateLimits

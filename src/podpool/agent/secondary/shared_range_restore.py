@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from podpool.agent.deps import AgentDeps
-from podpool.agent.secondary.ippool_client import IPPoolClient
+from podpool.agent.secondary.shared_range_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.api.whereabouts import Allocation, IPPool
 from podpool.core.addresses import Address, parse_address

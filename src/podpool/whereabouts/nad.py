@@ -40,15 +40,12 @@ def parse_nad(definition: NetworkAttachmentDefinition, *, flat: str | bytes | No
     if not network.is_served or uses_node_pool(read_struct(network.ipam or {}, RawIpamConfig, at="ipam")):
         return None
     config = parse_ipam_config(network, flat=flat)
-    return ParsedNad(
-        key=definition.key,
-        config=msgspec.structs.replace(config, name=config.name or definition.metadata.name),
-        created=definition.metadata.creation_timestamp or "",
-    )
+    config = msgspec.structs.replace(config, name=config.name or definition.metadata.name)
+    return ParsedNad(key=definition.key, config=config, created=definition.metadata.creation_timestamp or "")
 
 
 def suggest_slice_size(range_: RangeConfig, *, nodes: int) -> str:
-    """Return a slice size with room for twice the nodes if possible. Raises `InvalidInput` if no size fits."""
+    """Return a slice size that suffices for twice the nodes if possible. Raises `InvalidInput` if no size fits."""
     prefix = range_.prefix
     longest = prefix.family.bits - 2
     needed = prefix.length + max(nodes - 1, 0).bit_length()

@@ -4,16 +4,17 @@ A token file is read again when it has changed: the kubelet renews it long befor
 """
 
 import base64
+import ipaddress
 import os
 import ssl
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from podpool.core.errors import InvalidInput
 from podpool.kube.credentials import ExecCredentialStatus, ExecPluginTransport
 from podpool.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, ResolvedContext, resolve_context
-from podpool.kube.proxy import proxy_for
 from podpool.runtime.clock import Clock, SystemClock
 from podpool.runtime.http import Headers, HttpTransport
 
@@ -65,10 +66,8 @@ def from_kubeconfig(
         return _transport(resolved, resolved.user, _headers(resolved.user), environ)
 
     def open_transport(credential: ExecCredentialStatus, headers: Headers) -> HttpTransport:
-        user = KubeconfigUser(
-            client_certificate_data=_inline(credential.client_certificate_data),
-            client_key_data=_inline(credential.client_key_data),
-        )
+        certificate, key = _inline(credential.client_certificate_data), _inline(credential.client_key_data)
+        user = KubeconfigUser(client_certificate_data=certificate, client_key_data=key)
         return _transport(resolved, user, headers, environ)
 
     return ExecPluginTransport(resolved.user.exec, resolved.cluster, open_transport, clock=clock, environ=environ)
@@ -110,10 +109,8 @@ def _headers(user: KubeconfigUser) -> Headers:
 
 def _tls(cluster: KubeconfigCluster, user: KubeconfigUser) -> ssl.SSLContext:
     try:
-        tls = ssl.create_default_context(
-            cafile=cluster.certificate_authority or None,
-            cadata=base64.b64decode(cluster.certificate_authority_data).decode() or None,
-        )
+        data = base64.b64decode(cluster.certificate_authority_data).decode()
+        tls = ssl.create_default_context(cafile=cluster.certificate_authority or None, cadata=data or None)
         _load_certificate(tls, user)
     except (OSError, ValueError) as error:  # missing file, bad base64, bad certificate, key of another certificate
         named = cluster.certificate_authority, user.client_certificate, user.client_key
@@ -138,3 +135,52 @@ def _load_certificate(tls: ssl.SSLContext, user: KubeconfigUser) -> None:
 
 def _inline(pem: str) -> str:
     return base64.b64encode(pem.encode()).decode()
+
+
+def proxy_for(server: str, environ: Mapping[str, str]) -> str | None:
+    """Return the URL of the HTTP proxy for a server, or None.
+
+    `HTTPS_PROXY` or `HTTP_PROXY` by the server's scheme, unless `NO_PROXY` lists the server: domains with their
+    subdomains, addresses, CIDRs, each with an optional port, or `*`. Upper or lower case. Loopback never uses a proxy.
+    """
+    parts = urlsplit(server)
+    proxy = _variable(environ, f"{parts.scheme}_proxy")
+    host = (parts.hostname or "").rstrip(".")
+    if not proxy or _is_loopback(host):
+        return None
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    exceptions = [each.strip().lower() for each in _variable(environ, "no_proxy").split(",")]
+    if any(_matches(host, port, each) for each in exceptions if each):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _variable(environ: Mapping[str, str], name: str) -> str:
+    return environ.get(name.upper()) or environ.get(name, "")
+
+
+def _is_loopback(host: str) -> bool:
+    address = _address(host)
+    return address.is_loopback if address else host == "localhost"
+
+
+def _matches(host: str, port: int, pattern: str) -> bool:
+    if pattern == "*":
+        return True
+    address = _address(host)
+    try:
+        network = ipaddress.ip_network(pattern.strip("[]"), strict=False)
+    except ValueError:
+        name, colon, wanted = pattern.rpartition(":")
+        if colon and wanted.isdecimal():
+            return int(wanted) == port and _matches(host, port, name)
+        name = pattern.removeprefix("*").lstrip(".")
+        return not address and (host.endswith(f".{name}") or (host == name and pattern == name))
+    return address is not None and address in network
+
+
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    try:
+        return ipaddress.ip_address(host)
+    except ValueError:
+        return None

@@ -11,7 +11,7 @@ from typing import Any
 
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.informers import AgentInformers
-from podpool.agent.scaling_inputs import InputCollector
+from podpool.agent.scaling_input_collector import InputCollector
 from podpool.api.builtin import NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.meta import rfc3339
 from podpool.kube.backoff import backoff_delay
