@@ -74,7 +74,7 @@ SEED_BYTES = alone("slice-bytes-per-node-256", f"{SEED_CASE}: {READ}")
 CALLS = alone("slice-calls-per-add", f"{SEED_CASE}: API calls during an ADD", "<= 0")
 BEST = Ratio(
     id="slice-256-vs-whereabouts",
-    what=f"{SEED_CASE}: addresses assigned per second, podpool / the better of Whereabouts' modes in two minutes, run once",
+    what=f"{SEED_CASE}: addresses assigned per second, podpool / the better of Whereabouts' modes in 2 minutes, once",
     ours=OURS,
     theirs=(THEIRS, THEIR_SLICES),
     better="higher",
