@@ -127,12 +127,8 @@ class DemoCluster:
         endpoint = self.endpoints[node]
         args = [
             *("agent", "run", "--node", node, "--boot-id", boot_id, "--mode", self.settings.mode),
-            *(
-                "--state",
-                str(self.home.file("nodes", node, "journal")),
-                "--deferred-deletes",
-                str(endpoint.deferred_deletes),
-            ),
+            *("--state", str(self.home.file("nodes", node, "journal"))),
+            *("--deferred-deletes", str(endpoint.deferred_deletes)),
             *("--socket", str(endpoint.socket), "--listen", f"{HOST}:0", "--conf-dir", ""),
             *("--settings", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]

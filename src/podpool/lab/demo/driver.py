@@ -117,12 +117,8 @@ class DemoDriver:
     async def run(self) -> None:
         """Run informers, node Leases and kubelets."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.pods.run())
-            group.create_task(self._nncs.run())
-            group.create_task(self._subnets.run())
-            group.create_task(self._leases.run())
-            group.create_task(self._nodes.run())
-            group.create_task(self.events.run())
+            for each in (self.pods, self._nncs, self._subnets, self._leases, self._nodes, self.events):
+                group.create_task(each.run())
             group.create_task(self._renew_leases())
             group.create_task(self._poll_subnet())
             await self.pods.cache.synced.wait()
@@ -146,7 +142,8 @@ class DemoDriver:
             except ApiNotFound:
                 known = None
             if known and known.boot_id not in {"", boot}:
-                await self.force_delete(each for each in await self._listed() if each.spec.node_name == name)
+                pods = [each for each in (await self._kube.list(PODS)).items if each.spec.node_name == name]
+                await self.delete_pods(pods, grace_seconds=0)
             await self._report(name, boot)
 
     async def _report(self, name: str, boot: str) -> None:
@@ -179,7 +176,8 @@ class DemoDriver:
         self.alive.pop(node, None)
         await self.cluster.agents[node].stop(kill=True)
         self.cluster.home.replace_node(node)
-        await self.force_delete(each for each in self.pods.cache.values() if each.spec.node_name == node)
+        pods = [each for each in self.pods.cache.values() if each.spec.node_name == node]
+        await self.delete_pods(pods, grace_seconds=0)
         await retry_until_done(lambda: self._kube.delete(LEASES, node, namespace=objects.LEASE_NAMESPACE))
         await retry_until_done(lambda: self._kube.delete(NODES, node))
 
@@ -212,31 +210,19 @@ class DemoDriver:
             *(retry_until_done(partial(self._kube.create, PODS, each, namespace="default")) for each in bodies)
         )
         keys = {f"default/{name}" for name in names}
-        await self.until(
-            lambda: keys <= set(self.pods.cache), within=INFORMER_TIMEOUT
-        )  # else "all Pods run" would hold for the others
+        # else "all Pods run" would hold for the others
+        await self.until(lambda: keys <= set(self.pods.cache), within=INFORMER_TIMEOUT)
         return names
 
-    async def force_delete(self, pods: Iterable[Pod]) -> None:
-        """Delete Pods without their kubelet, whose node is gone."""
+    async def delete_pods(self, pods: Iterable[Pod], *, grace_seconds: int | None = None) -> None:
+        """Delete Pods; their kubelets call DEL, unless there is no grace period: then their node is gone."""
         for each in list(pods):
-            meta = each.metadata
-            await retry_until_done(
-                partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace, grace_seconds=0)
-            )
-
-    async def delete_pods(self, pods: Iterable[Pod]) -> None:
-        """Delete Pods; their kubelets call DEL."""
-        for each in list(pods):
-            meta = each.metadata
-            await retry_until_done(partial(self._kube.delete, PODS, meta.name, namespace=meta.namespace))
+            delete = partial(self._kube.delete, PODS, each.metadata.name, namespace=each.metadata.namespace)
+            await retry_until_done(partial(delete, grace_seconds=grace_seconds))
 
     def scenario_pods(self) -> list[objects.DemoPod]:
         """Return the Pods that the scenario created, without those of the user."""
         return [each for each in self.pods.cache.values() if _pod_number(each)]
-
-    async def _listed(self) -> tuple[Pod, ...]:
-        return tuple((await self._kube.list(PODS)).items)
 
     # State
 
@@ -317,12 +303,8 @@ async def retry_until_done(call: Callable[[], Awaitable[object]]) -> None:
 def _nnc_counts(config: NodeNetworkConfig | None) -> Mapping[str, int]:
     if config is None:
         return {"held": 0, "requested": 0, "batch": 0}
-    report = agent_report(config)
-    return {"held": len(_addresses(config)), "requested": config.spec.requested, "batch": report.batch if report else 0}
-
-
-def _addresses(config: NodeNetworkConfig) -> list[str]:
-    return [each.ip for container in config.status.network_containers for each in container.ip_assignments]
+    report, held = agent_report(config), sum(len(each.ip_assignments) for each in config.status.network_containers)
+    return {"held": held, "requested": config.spec.requested, "batch": report.batch if report else 0}
 
 
 def _pod_number(pod: Pod) -> int:

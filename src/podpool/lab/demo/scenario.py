@@ -38,7 +38,7 @@ class StepOutcome(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
-class ScenarioStep(msgspec.Struct, frozen=True, kw_only=True):
+class ScenarioStep(msgspec.Struct, frozen=True):
     """A step of the scenario."""
 
     title: str
@@ -174,37 +174,28 @@ async def restarts(driver: DemoDriver, _: StepTiming) -> StepOutcome:
 
 
 STEPS = (
-    ScenarioStep(title="Steady state", about=f"{INITIAL_PODS} Pods on every node", run=steady_state),
-    ScenarioStep(title="Burst", about=f"{BURST_PODS} Pods on one node at once", run=burst),
-    ScenarioStep(title="Growth", about="more Pods, until full batches would fill the subnet", run=growth),
-    ScenarioStep(title="Scarcity", about="more Pods; batches shrink and idle addresses return", run=scarcity),
+    ScenarioStep("Steady state", f"{INITIAL_PODS} Pods on every node", steady_state),
+    ScenarioStep("Burst", f"{BURST_PODS} Pods on one node at once", burst),
+    ScenarioStep("Growth", "more Pods, until full batches would fill the subnet", growth),
+    ScenarioStep("Scarcity", "more Pods; batches shrink and idle addresses return", scarcity),
     ScenarioStep(
-        title="Slices",
-        about=f"a secondary network; {MULTI_NETWORK_PODS} Pods with {INTERFACES} interfaces in it",
-        run=slices,
+        "Slices", f"a secondary network; {MULTI_NETWORK_PODS} Pods with {INTERFACES} interfaces in it", slices
     ),
-    ScenarioStep(title="Node loss", about="a node is destroyed; node GC releases its addresses", run=node_loss),
-    ScenarioStep(title="Restarts", about="an agent and the controller are killed under load", run=restarts),
+    ScenarioStep("Node loss", "a node is destroyed; node GC releases its addresses", node_loss),
+    ScenarioStep("Restarts", "an agent and the controller are killed under load", restarts),
 )
 
 
 def pods_that_fill(capacity: int, pods: Mapping[str, int], settings: Settings) -> int:
-    """Return with how many Pods, spread evenly over all but the busiest node, full batches would fill the subnet.
-
-    Or the number at which all nodes are full, if that is lower.
-    """
-    counts = dict(pods)
+    """Return with how many Pods, spread evenly over all but the busiest node, batches or Pods fill subnet or nodes."""
+    counts, scaler, maximum = dict(pods), settings.scaler, settings.node_maximum
 
     def total() -> int:
-        sizes = (
-            target(demand=count, scaler=settings.scaler, primaries=1, maximum=settings.node_maximum) + 1
-            for count in counts.values()
-        )
-        return sum(sizes)
+        return sum(target(demand=n, scaler=scaler, primaries=1, maximum=maximum) + 1 for n in counts.values())
 
     while counts and total() <= capacity:
         fewest = min(counts, key=lambda name: (counts[name], name))
-        if counts[fewest] >= settings.node_maximum - 1:
+        if counts[fewest] >= maximum - 1:
             break
         counts[fewest] += 1
     return sum(counts.values())

@@ -23,19 +23,9 @@ INITIAL_PODS, BURST_PODS = 3, 35
 """Pods of the scenario: per node at first, and on one node at once."""
 LOCK_FILE = "lock"
 SETTINGS_FILE = "settings.json"
-STATE_FILES = (
-    "kubeconfig",
-    "apiserver.db*",
-    "ledger.db*",
-    "cluster-token",
-    "step",
-    "nodes",
-    "lost",
-    "logs",
-    "bin",
-    "plane",
-)
-"""Files of the state directory besides settings and lock."""
+STATE_FILES = ("kubeconfig", "apiserver.db*", "ledger.db*", "cluster-token", "step")
+STATE_DIRECTORIES = ("nodes", "lost", "logs", "bin", "plane")
+"""Contents of the state directory besides settings and lock."""
 
 
 class NotDemoDirectory(InvalidInput):
@@ -102,9 +92,8 @@ class DemoSettings(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def ports(self) -> dict[str, int]:
         """Port of each component."""
-        return {
-            name: self.port + place for place, name in enumerate(("ledger", "dashboard", "API server", "controller"))
-        }
+        names = ("ledger", "dashboard", "API server", "controller")
+        return {name: port for port, name in enumerate(names, self.port)}
 
     def _read_subnet(self) -> ipaddress.IPv4Network:
         try:
@@ -152,7 +141,7 @@ class StateDirectory:
         return {"subnet", "batch", "scarcity", "scenario"} <= found.keys()
 
     def _empty(self) -> None:
-        for path in [each for pattern in STATE_FILES for each in self.path.glob(pattern)]:
+        for path in [each for pattern in STATE_FILES + STATE_DIRECTORIES for each in self.path.glob(pattern)]:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
             else:
