@@ -15,10 +15,8 @@ Document = dict[str, Any]
 
 def accepts_aggregated(accept: str) -> bool:
     """Return whether a client accepts the aggregated format."""
-    return any(
-        {"g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"} <= set(choice.strip().split(";"))
-        for choice in accept.split(",")
-    )
+    wanted = {"g=apidiscovery.k8s.io", "v=v2", "as=APIGroupDiscoveryList"}
+    return any(wanted <= set(choice.strip().split(";")) for choice in accept.split(","))
 
 
 def aggregated(registry: ResourceRegistry, *, core: bool) -> Document:
@@ -63,10 +61,8 @@ def _groups(registry: ResourceRegistry) -> Mapping[str, Mapping[str, list[ApiRes
 
 
 def _resource(resource: ApiResource) -> Document:
-    subs = [
-        {"subresource": sub, "responseKind": _kind(resource, kind), "verbs": list(verbs)}
-        for sub, kind, verbs in _subresources(resource)
-    ]
+    found = ((sub, _kind(resource, kind), list(verbs)) for sub, kind, verbs in _subresources(resource))
+    subs = [{"subresource": sub, "responseKind": kind, "verbs": verbs} for sub, kind, verbs in found]
     return {
         "resource": resource.plural,
         "responseKind": _kind(resource, resource.kind),

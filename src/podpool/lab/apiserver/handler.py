@@ -12,7 +12,7 @@ import msgspec
 from podpool.core.errors import PodpoolError
 from podpool.lab.apiserver import status_errors
 from podpool.lab.apiserver.content_negotiation import Representation, negotiate, stored_resource, to_stored, to_version
-from podpool.lab.apiserver.registry import CRDS, PODS, Object
+from podpool.lab.apiserver.registry import CRDS, NAMESPACES, PODS, ApiResource, Object, ResourceRegistry
 from podpool.lab.apiserver.request_parsing import (
     ContinueToken,
     apply_merge_patch,
@@ -23,7 +23,6 @@ from podpool.lab.apiserver.request_parsing import (
     parse_number,
     unknown_fields,
 )
-from podpool.lab.apiserver.routes import RequestTarget, route
 from podpool.lab.apiserver.selectors import Selector, match_all, parse_selectors
 from podpool.lab.apiserver.status_errors import StatusError
 from podpool.lab.apiserver.store import ObjectStore, Preconditions
@@ -36,6 +35,20 @@ _CEL_WARNING = "x-kubernetes-validations are stored, but not evaluated by this A
 _TRUE = ("true", "1")
 
 log = get_logger(__name__)
+
+
+class RequestTarget(msgspec.Struct, frozen=True, kw_only=True):
+    """What a path names."""
+
+    resource: ApiResource
+    namespace: str = ""
+    name: str = ""
+    subresource: str | None = None
+
+    @property
+    def key(self) -> str:
+        """The object's key in the store."""
+        return self.resource.key(self.namespace, self.name)
 
 
 class DeleteOptions(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
@@ -97,12 +110,8 @@ class ResourceHandler:
         return verb(target, request)
 
     def _representation(self, target: RequestTarget, request: Request) -> Representation:
-        return negotiate(
-            target.resource,
-            request.headers.get("accept", ""),
-            now=self.store.clock.wall,
-            include=request.query.get("includeObject", "Metadata"),
-        )
+        accept, include = request.headers.get("accept", ""), request.query.get("includeObject", "Metadata")
+        return negotiate(target.resource, accept, now=self.store.clock.wall, include=include)
 
     def _get(self, target: RequestTarget, request: Request) -> Response:
         return json(self._representation(target, request).one(self.store.get(target.resource, target.key)))
@@ -161,9 +170,8 @@ class ResourceHandler:
         if target.subresource:
             raise status_errors.method_not_allowed()
         options = decode(request, DeleteOptions) if request.body else DeleteOptions()
-        deleted = self.store.delete(
-            target.resource, target.key, preconditions=options.preconditions, grace=options.grace_period_seconds
-        )
+        conditions, grace = options.preconditions, options.grace_period_seconds
+        deleted = self.store.delete(target.resource, target.key, preconditions=conditions, grace=grace)
         return json(to_version(target.resource, deleted))
 
     def _list_or_watch(self, target: RequestTarget, request: Request) -> Response:
@@ -223,9 +231,8 @@ def _check_initial_events(query: Mapping[str, str], initial: str | None, *, book
     if initial is None:
         return
     if query.get("resourceVersionMatch") != "NotOlderThan":
-        reason = (
-            "resourceVersionMatch: Forbidden: sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-        )
+        required = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        reason = f"resourceVersionMatch: Forbidden: {required}"
         raise status_errors.invalid("ListOptions.meta.k8s.io", "", reason)
     if initial == "true" and not bookmarks:
         reason = "sendInitialEvents: Forbidden: requires allowWatchBookmarks, for the bookmark after the initial events"
@@ -243,3 +250,38 @@ def _selector(target: RequestTarget, query: Mapping[str, str]) -> Selector:
 def json(body: object, status: int = 200) -> Response:
     """Return a JSON response."""
     return Response(status, msgspec.json.encode(body), headers=JSON)
+
+
+def route(registry: ResourceRegistry, path: str) -> RequestTarget:
+    """Parse a path; raises a 404 for what is not served."""
+    match path.strip("/").split("/"):
+        case ["api", version, *parts]:
+            return _parse_path(registry, "", version, parts)
+        case ["apis", group, version, *parts]:
+            return _parse_path(registry, group, version, parts)
+    raise status_errors.path_not_found()
+
+
+def _parse_path(registry: ResourceRegistry, group: str, version: str, parts: list[str]) -> RequestTarget:
+    namespace = ""
+    # `namespaces/NAME/...` is the prefix of namespaced resources, except `namespaces/NAME/status`
+    if len(parts) > 2 and parts[0] == NAMESPACES.plural and parts[2] != "status":
+        namespace, parts = parts[1], parts[2:]
+    match parts:
+        case [plural]:
+            return _target(registry.find(group, version, plural), namespace, "", None)
+        case [plural, name]:
+            return _target(registry.find(group, version, plural), namespace, name, None)
+        case [plural, name, subresource]:
+            return _target(registry.find(group, version, plural), namespace, name, subresource)
+    raise status_errors.path_not_found()
+
+
+def _target(resource: ApiResource, namespace: str, name: str, subresource: str | None) -> RequestTarget:
+    subresources = {None: True, "status": resource.status, "binding": resource.id == PODS.id}
+    has_subresource = subresources.get(subresource, False)
+    scope_fits = resource.namespaced or not namespace
+    has_namespace = bool(namespace) or not resource.namespaced or not name
+    if not (has_subresource and scope_fits and has_namespace):
+        raise status_errors.path_not_found()
+    return RequestTarget(resource=resource, namespace=namespace, name=name, subresource=subresource)

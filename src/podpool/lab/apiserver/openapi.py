@@ -22,9 +22,8 @@ Document = dict[str, Any]
 def index(registry: ResourceRegistry) -> Document:
     """Return the list of documents, each with a hash of its content."""
     roots = dict.fromkeys(_root(each) for each in registry)
-    return {
-        "paths": {each: {"serverRelativeURL": f"/openapi/v3/{each}?hash={_hash(registry, each)}"} for each in roots}
-    }
+    urls = {each: f"/openapi/v3/{each}?hash={_hash(registry, each)}" for each in roots}
+    return {"paths": {each: {"serverRelativeURL": url} for each, url in urls.items()}}
 
 
 def document(registry: ResourceRegistry, root: str) -> Document | None:

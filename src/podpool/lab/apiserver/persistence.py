@@ -68,11 +68,8 @@ class StoreFile:
         return objects
 
     def _write_all(self, snapshot: StoreSnapshot) -> None:
-        rows = [
-            (*id_, key, msgspec.json.encode(obj))
-            for id_, objects in snapshot.objects.items()
-            for key, obj in objects.items()
-        ]
+        found = ((id_, *each) for id_, objects in snapshot.objects.items() for each in objects.items())
+        rows = [(*id_, key, msgspec.json.encode(obj)) for id_, key, obj in found]
         self._database.execute("BEGIN")
         self._database.executemany("INSERT INTO object VALUES (?, ?, ?, ?)", rows)
         self._database.execute("INSERT INTO revision VALUES (1, ?)", (snapshot.revision,))
@@ -94,9 +91,8 @@ class StoreFile:
             row = (*event.id, event.key, msgspec.json.encode(event.new))
             self._database.execute("INSERT OR REPLACE INTO object VALUES (?, ?, ?, ?)", row)
             return
-        self._database.execute(
-            "DELETE FROM object WHERE api_group = ? AND plural = ? AND key = ?", (*event.id, event.key)
-        )
+        statement = "DELETE FROM object WHERE api_group = ? AND plural = ? AND key = ?"
+        self._database.execute(statement, (*event.id, event.key))
         if event.id == CRDS.id:
             for id_ in {each.id for each in resources_of(event.new)}:
                 self._database.execute("DELETE FROM object WHERE api_group = ? AND plural = ?", id_)

@@ -19,7 +19,7 @@ _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resource
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+)?)?")
 
 
-class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
+class ApiResource(msgspec.Struct, frozen=True):
     """A kind in one version, and how it is served."""
 
     group: str
@@ -69,78 +69,41 @@ class ApiResource(msgspec.Struct, frozen=True, kw_only=True):
         return f"{namespace}/{name}" if self.namespaced else name
 
 
+_EVENT_FIELDS = (*COMMON_FIELDS, "reason", "type")
+
 CRDS = ApiResource(
-    group="apiextensions.k8s.io",
-    version="v1",
-    plural="customresourcedefinitions",
-    kind="CustomResourceDefinition",
+    *("apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition"),
     namespaced=False,
     status=True,
     short_names=("crd", "crds"),
     categories=("api-extensions",),
 )
-NAMESPACES = ApiResource(
-    group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False, status=True, short_names=("ns",)
-)
+NAMESPACES = ApiResource("", "v1", "namespaces", "Namespace", namespaced=False, status=True, short_names=("ns",))
 PODS = ApiResource(
-    group="",
-    version="v1",
-    plural="pods",
-    kind="Pod",
+    *("", "v1", "pods", "Pod"),
     status=True,
     selectable_fields=(*COMMON_FIELDS, "spec.nodeName", "status.phase", "status.podIP"),
     short_names=("po",),
     categories=("all",),
 )
 EVENTS = ApiResource(
-    group="events.k8s.io",
-    version="v1",
-    plural="events",
-    kind="Event",
-    selectable_fields=(
-        *COMMON_FIELDS,
-        *(f"regarding.{each}" for each in _REFERENCE_FIELDS),
-        "reason",
-        "reportingController",
-        "type",
-    ),
+    *("events.k8s.io", "v1", "events", "Event"),
+    selectable_fields=(*_EVENT_FIELDS, *(f"regarding.{each}" for each in _REFERENCE_FIELDS), "reportingController"),
     short_names=("ev",),
 )
 CORE_EVENTS = ApiResource(
-    group="",
-    version="v1",
-    plural="events",
-    kind="Event",
-    selectable_fields=(
-        *COMMON_FIELDS,
-        *(f"involvedObject.{each}" for each in _REFERENCE_FIELDS),
-        "reason",
-        "reportingComponent",
-        "type",
-    ),
+    *("", "v1", "events", "Event"),
+    selectable_fields=(*_EVENT_FIELDS, *(f"involvedObject.{each}" for each in _REFERENCE_FIELDS), "reportingComponent"),
     short_names=("ev",),
     stored_as=EVENTS.id,
 )
 """Events in the core/v1 format; the same objects as EVENTS."""
-BUILTIN = (
-    CRDS,
-    NAMESPACES,
-    PODS,
-    ApiResource(
-        group="",
-        version="v1",
-        plural="nodes",
-        kind="Node",
-        namespaced=False,
-        status=True,
-        status_on_create=True,
-        short_names=("no",),
-    ),
-    ApiResource(group="", version="v1", plural="configmaps", kind="ConfigMap", short_names=("cm",)),
-    CORE_EVENTS,
-    EVENTS,
-    ApiResource(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease"),
+NODES = ApiResource(
+    "", "v1", "nodes", "Node", namespaced=False, status=True, status_on_create=True, short_names=("no",)
 )
+CONFIG_MAPS = ApiResource("", "v1", "configmaps", "ConfigMap", short_names=("cm",))
+LEASES = ApiResource("coordination.k8s.io", "v1", "leases", "Lease")
+BUILTIN = (CRDS, NAMESPACES, PODS, NODES, CONFIG_MAPS, CORE_EVENTS, EVENTS, LEASES)
 
 
 def _unsupported(group: str, kind: str, plural: str, *, namespaced: bool = False) -> ApiResource:

@@ -92,9 +92,8 @@ def _apply(patch: Callable[[], object]) -> Object:
     try:
         return _as_object(patch())
     except PatchError as error:
-        raise StatusError(
-            422, "Invalid", f"the server rejected our request due to an error in our request: {error}"
-        ) from None
+        message = f"the server rejected our request due to an error in our request: {error}"
+        raise StatusError(422, "Invalid", message) from None
 
 
 def _as_object(value: object) -> Object:
@@ -109,8 +108,8 @@ def unknown_fields(resource: ApiResource, wanted: Object, validation: str) -> li
         return []
     found = [f'unknown field "{each}"' for each in unknown(resource.schema, wanted)]
     if found and validation == "Strict":
+        kind, errors = resource.kind, f"strict decoding error: {', '.join(found)}"
         raise status_errors.bad_request(
-            f"{resource.kind} in version {resource.version!r} cannot be handled as a "
-            f"{resource.kind}: strict decoding error: {', '.join(found)}"
+            f"{kind} in version {resource.version!r} cannot be handled as a {kind}: {errors}"
         )
     return found

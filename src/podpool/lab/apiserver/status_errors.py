@@ -94,10 +94,8 @@ def unsupported_media_type(accepted: str, reason: str = "") -> StatusError:
 def invalid(kind: str, name: str, *errors: str) -> StatusError:
     """Return a 422; each error begins with the path of its field."""
     bare_kind, _, group = kind.partition(".")
-    causes = [
-        {"reason": "FieldValueInvalid", "field": path, "message": message}
-        for path, _, message in (each.partition(": ") for each in errors)
-    ]
+    split = (each.partition(": ") for each in errors)
+    causes = [{"reason": "FieldValueInvalid", "field": path, "message": message} for path, _, message in split]
     message = f'{kind} "{name}" is invalid: {", ".join(errors)}'
     return StatusError(422, "Invalid", message, {"name": name, "group": group, "kind": bare_kind, "causes": causes})
 

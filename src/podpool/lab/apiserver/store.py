@@ -272,10 +272,8 @@ class ObjectStore:
 
     def _check_preconditions(self, resource: ApiResource, old: Object, wanted: Preconditions) -> None:
         meta = old["metadata"]
-        for field, expected, actual in (
-            ("UID", wanted.uid, meta["uid"]),
-            ("ResourceVersion", wanted.resource_version, meta["resourceVersion"]),
-        ):
+        version = ("ResourceVersion", wanted.resource_version, meta["resourceVersion"])
+        for field, expected, actual in (("UID", wanted.uid, meta["uid"]), version):
             if expected not in {None, actual}:
                 reason = f"Precondition failed: {field} in precondition: {expected}, {field} in object meta: {actual}"
                 raise status_errors.conflict(resource.group_resource, strategy.name_of(old), reason)

@@ -12,12 +12,8 @@ from podpool.lab.apiserver.patches import PatchError
 
 PRIMITIVE = ""
 """In place of a merge key: a list of strings, which is merged as a set."""
-_CONTAINERS = {
-    "ports": "containerPort",
-    "env": "name",
-    "volumeMounts": "mountPath",
-    "volumeDevices": "devicePath",
-}
+_CONTAINER_LISTS = ("containers", "initContainers", "ephemeralContainers")
+_CONTAINERS = {"ports": "containerPort", "env": "name", "volumeMounts": "mountPath", "volumeDevices": "devicePath"}
 _MERGE_KEYS: Mapping[str, str] = {
     "metadata.finalizers": PRIMITIVE,
     "metadata.ownerReferences": "uid",
@@ -31,12 +27,8 @@ _MERGE_KEYS: Mapping[str, str] = {
     "spec.hostAliases": "ip",
     "spec.topologySpreadConstraints": "topologyKey",
     "spec.resourceClaims": "name",
-    **{f"spec.{each}": "name" for each in ("containers", "initContainers", "ephemeralContainers")},
-    **{
-        f"spec.{each}.{field}": key
-        for each in ("containers", "initContainers", "ephemeralContainers")
-        for field, key in _CONTAINERS.items()
-    },
+    **{f"spec.{each}": "name" for each in _CONTAINER_LISTS},
+    **{f"spec.{each}.{field}": key for each in _CONTAINER_LISTS for field, key in _CONTAINERS.items()},
 }
 _ORDER, _DELETE, _RETAIN, _PATCH = "$setElementOrder/", "$deleteFromPrimitiveList/", "$retainKeys", "$patch"
 
@@ -92,9 +84,8 @@ def _merge_list(old: Sequence[Any], patch: Sequence[Any], path: str, order: Sequ
             found.pop(name, None)
         else:
             found[name] = strategic_merge(found.get(name), each, path)
-    named = [
-        name for name in (_element_key(each, path) for each in (patch if order is None else order)) if name in found
-    ]
+    names = (_element_key(each, path) for each in (patch if order is None else order))
+    named = [name for name in names if name in found]
     return [found[each] for each in _merge_order([each for each in found if each not in named], named, positions)]
 
 

@@ -112,10 +112,7 @@ def mark_terminating(old: Object, *, now: str, grace: int) -> dict[str, Any]:
         return with_meta(old, deletionGracePeriodSeconds=min(grace, old["metadata"]["deletionGracePeriodSeconds"]))
     generation = old["metadata"].get("generation")
     return with_meta(
-        old,
-        deletionTimestamp=now,
-        deletionGracePeriodSeconds=grace,
-        generation=generation + 1 if generation else None,
+        old, deletionTimestamp=now, deletionGracePeriodSeconds=grace, generation=generation + 1 if generation else None
     )
 
 

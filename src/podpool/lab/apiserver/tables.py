@@ -8,7 +8,18 @@ from typing import Any
 import msgspec
 
 from podpool.lab.apiserver.printers import INVALID, UNKNOWN, event_cells, node_cells, pod_cells
-from podpool.lab.apiserver.registry import CRDS, EVENTS, NAMESPACES, PODS, ApiResource, GroupResource, Object
+from podpool.lab.apiserver.registry import (
+    CONFIG_MAPS,
+    CRDS,
+    EVENTS,
+    LEASES,
+    NAMESPACES,
+    NODES,
+    PODS,
+    ApiResource,
+    GroupResource,
+    Object,
+)
 
 _STEP = re.compile(r"\.?(?:([\w-]+)|\['([^']+)'\]|\[(\*|\d+)\])")
 
@@ -21,69 +32,34 @@ class PrinterColumn(msgspec.Struct, frozen=True):
     wide: bool = False
 
 
-NAME, AGE = PrinterColumn("Name"), PrinterColumn("Age")
+def _columns(text: str) -> tuple[PrinterColumn, ...]:
+    """Return columns from their names; those in brackets are shown by `-o wide` only."""
+    return tuple(PrinterColumn(each.strip("[]"), wide=each.startswith("[")) for each in text.split(", "))
+
+
 Cells = Callable[[Object, Callable[[str | None], str]], Sequence[Any]]
+_NODE = (
+    "Name, Status, Roles, Age, Version, [Internal-IP], [External-IP], [OS-Image], [Kernel-Version], [Container-Runtime]"
+)
+_POD = "Name, Ready, Status, Restarts, Age, [IP], [Node], [Nominated Node], [Readiness Gates]"
+_EVENT = "Last Seen, Type, Reason, Object, [Subobject], [Source], Message, [First Seen], [Count], [Name]"
 _BUILTIN: Mapping[GroupResource, tuple[tuple[PrinterColumn, ...], Cells]] = {
-    ("", "nodes"): (
-        (
-            *(NAME, PrinterColumn("Status"), PrinterColumn("Roles"), AGE, PrinterColumn("Version")),
-            *(
-                PrinterColumn("Internal-IP", wide=True),
-                PrinterColumn("External-IP", wide=True),
-                PrinterColumn("OS-Image", wide=True),
-            ),
-            *(PrinterColumn("Kernel-Version", wide=True), PrinterColumn("Container-Runtime", wide=True)),
-        ),
-        node_cells,
-    ),
-    PODS.id: (
-        (
-            *(
-                NAME,
-                PrinterColumn("Ready"),
-                PrinterColumn("Status"),
-                PrinterColumn("Restarts"),
-                AGE,
-                PrinterColumn("IP", wide=True),
-            ),
-            *(
-                PrinterColumn("Node", wide=True),
-                PrinterColumn("Nominated Node", wide=True),
-                PrinterColumn("Readiness Gates", wide=True),
-            ),
-        ),
-        pod_cells,
-    ),
-    EVENTS.id: (
-        (
-            *(
-                PrinterColumn("Last Seen"),
-                PrinterColumn("Type"),
-                PrinterColumn("Reason"),
-                PrinterColumn("Object"),
-                PrinterColumn("Subobject", wide=True),
-            ),
-            *(PrinterColumn("Source", wide=True), PrinterColumn("Message"), PrinterColumn("First Seen", wide=True)),
-            *(PrinterColumn("Count", wide=True), PrinterColumn("Name", wide=True)),
-        ),
-        event_cells,
-    ),
+    NODES.id: (_columns(_NODE), node_cells),
+    PODS.id: (_columns(_POD), pod_cells),
+    EVENTS.id: (_columns(_EVENT), event_cells),
     NAMESPACES.id: (
-        (NAME, PrinterColumn("Status"), AGE),
+        _columns("Name, Status, Age"),
         lambda obj, age: (_name(obj), obj.get("status", {}).get("phase", ""), age(_created(obj))),
     ),
-    ("", "configmaps"): (
-        (NAME, PrinterColumn("Data", "integer"), AGE),
+    CONFIG_MAPS.id: (
+        (*_columns("Name"), PrinterColumn("Data", "integer"), *_columns("Age")),
         lambda obj, age: (_name(obj), len(obj.get("data") or ()), age(_created(obj))),
     ),
-    ("coordination.k8s.io", "leases"): (
-        (NAME, PrinterColumn("Holder"), AGE),
+    LEASES.id: (
+        _columns("Name, Holder, Age"),
         lambda obj, age: (_name(obj), obj.get("spec", {}).get("holderIdentity") or "", age(_created(obj))),
     ),
-    CRDS.id: (
-        (NAME, PrinterColumn("Created At", "date")),
-        lambda obj, _: (_name(obj), _created(obj)),
-    ),
+    CRDS.id: ((*_columns("Name"), PrinterColumn("Created At", "date")), lambda obj, _: (_name(obj), _created(obj))),
 }
 _AGE_ONLY = ({"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},)
 

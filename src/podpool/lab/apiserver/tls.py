@@ -17,10 +17,8 @@ class CertificateError(PodpoolError):
     """A certificate cannot be created."""
 
     def __init__(self, reason: str) -> None:
-        super().__init__(
-            f"cannot create a certificate ({reason}): install openssl, "
-            "or give one with --tls-cert and --tls-key, or serve plain HTTP on loopback with --tls=false"
-        )
+        other = "give one with --tls-cert and --tls-key, or serve plain HTTP on loopback with --tls=false"
+        super().__init__(f"cannot create a certificate ({reason}): install openssl, or {other}")
 
 
 def ensure_certificate(directory: Path, host: str) -> tuple[Path, Path]:

@@ -54,9 +54,8 @@ class WatchCache:
     def differences(self, revision: int, of: GroupResource) -> dict[str, Object | None]:
         """Return what differed at a revision: the older objects by key, None where there was none."""
         if revision < self.floor:
-            raise expired(
-                "The provided continue parameter, or version, is too old to display a consistent list result."
-            )
+            reason = "The provided continue parameter, or version, is too old to display a consistent list result."
+            raise expired(reason)
         return {event.key: event.old for event in self._after(revision) if event.id == of}
 
     def _after(self, revision: int) -> Iterator[StoreEvent]:

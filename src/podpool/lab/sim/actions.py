@@ -85,9 +85,8 @@ class FaultInjector:
         """Let a Pod succeed."""
         pod = self._random_pod(event.node)
         if pod:
-            self._cluster.store.update(
-                PODS, pod, lambda old: {**old, "status": {"phase": "Succeeded"}}, subresource="status"
-            )
+            status = {"status": {"phase": "Succeeded"}}
+            self._cluster.store.update(PODS, pod, lambda old: {**old, **status}, subresource="status")
 
     def _random_pod(self, node: str) -> str | None:
         pods = sorted(self._cluster.pods_on(node).values())

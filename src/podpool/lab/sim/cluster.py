@@ -279,11 +279,8 @@ class SimCluster:
         """Create a Pod that is bound to a node, and return its key."""
         self._streams += 1
         pod = f"{self.name}pod-{self._streams}"
-        created = self.store.create(
-            PODS,
-            {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}},
-            namespace="default",
-        )
+        new = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}}
+        created = self.store.create(PODS, new, namespace="default")
         return f"default/{created['metadata']['name']}"
 
     def delete_pod(self, key: str) -> None:
@@ -293,12 +290,9 @@ class SimCluster:
 
     def pods_on(self, name: str) -> dict[str, str]:
         """Return the Pods that should run on a node: their keys by UID."""
-        pods = self.store.objects("", "pods").items()
-        return {
-            pod["metadata"]["uid"]: key
-            for key, pod in pods
-            if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
-        }
+        pods = [each for each in self.store.objects("", "pods").items() if each[1]["spec"].get("nodeName") == name]
+        unfinished = (each for each in pods if each[1].get("status", {}).get("phase") not in {"Succeeded", "Failed"})
+        return {pod["metadata"]["uid"]: key for key, pod in unfinished}
 
     def waiting_pods(self, name: str) -> list[str]:
         """Return the Pods of a machine that should run and do not."""

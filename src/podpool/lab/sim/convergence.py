@@ -121,12 +121,11 @@ def write_state(cluster: SimCluster) -> dict[str, str]:
     retry to get addresses of all their networks. Calls of the ledger do not count: some only compare.
     """
     retrying = cluster.config.networks > 1 and any(map(cluster.waiting_pods, cluster.hosts))
+    found = ((resource.plural, key, obj["metadata"]) for resource, key, obj in cluster.store.everything())
     versions = {
-        f"{cluster.name}{resource.plural} {key}": (
-            "" if resource.plural == "events" else obj["metadata"]["resourceVersion"]
-        )
-        for resource, key, obj in cluster.store.everything()
-        if not (retrying and resource.plural == "ippools") and key != f"kube-system/{LEASE}"
+        f"{cluster.name}{plural} {key}": "" if plural == "events" else meta["resourceVersion"]
+        for plural, key, meta in found
+        if not (retrying and plural == "ippools") and key != f"kube-system/{LEASE}"
     }
     ignored = ("/events/", f"/leases/{LEASE}", *(("/ippools",) if retrying else ()))
     requests = {

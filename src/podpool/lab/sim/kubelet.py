@@ -99,10 +99,10 @@ class PodStatusReporter(PodNetworks):
 
     def report(self, pod: str, addresses: Mapping[str, str]) -> None:
         """Write the addresses into the Pod's status."""
-        status = {"podIPs": [{"ip": each} for each in addresses.values()]}
+        ips = {"podIPs": [{"ip": each} for each in addresses.values()]}
         if pod in self._store.objects("", "pods"):
             self._store.update(
-                PODS, pod, lambda old: {**old, "status": old.get("status", {}) | status}, subresource="status"
+                PODS, pod, lambda old: {**old, "status": old.get("status", {}) | ips}, subresource="status"
             )
 
 
@@ -174,9 +174,8 @@ class SimKubelet:
             addresses[ifname] = address
             if len(addresses) == len(configs):
                 self._sandboxes[uid] = sandbox
-            self._oracle.assign(
-                AddressUse(address, self._machine.name, sandbox, pod, asyncio.get_running_loop().time())
-            )
+            now = asyncio.get_running_loop().time()
+            self._oracle.assign(AddressUse(address, self._machine.name, sandbox, pod, now))
         if uid not in self._sandboxes:
             self._oracle.release(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
@@ -213,7 +212,5 @@ class SimKubelet:
     def _request(self, command: str, sandbox: str, uid: str, pod: str, ifname: str) -> PluginRequest:
         namespace, _, name = pod.partition("/")
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
-        config = self._configs[sandbox][ifname]
-        return PluginRequest(
-            command=command, container_id=sandbox, netns="/ns", ifname=ifname, args=args, path="/bin", stdin=config
-        )
+        where = {"container_id": sandbox, "netns": "/ns", "ifname": ifname, "path": "/bin"}
+        return PluginRequest(command=command, **where, args=args, stdin=self._configs[sandbox][ifname])

@@ -44,9 +44,7 @@ class LedgerHost:
     ) -> None:
         self.on_change: list[Callable[[], None]] = []
         """Called when the database has changed."""
-        self.replicas = [
-            SimService("ledger" if not number else f"ledger-{number}") for number in range(config.replicas)
-        ]
+        self.replicas = [SimService(f"ledger-{number}" if number else "ledger") for number in range(config.replicas)]
         self._network = network
         self._config = config
         self._clock = clock
@@ -68,9 +66,8 @@ class LedgerHost:
             self.start_replica(number)
         config = self._config
         subnet = SubnetSpec(network=SUBNET.network, name=SUBNET.name, cidr=config.cidr, gateway=config.gateway)
-        await LedgerClient(self._network.transport("operator", self.replicas[0])).create_subnet(
-            subnet.with_settings(config.settings)
-        )
+        client = LedgerClient(self._network.transport("operator", self.replicas[0]))
+        await client.create_subnet(subnet.with_settings(config.settings))
 
     def start_replica(self, number: int = 0) -> None:
         """Start a replica on the database."""

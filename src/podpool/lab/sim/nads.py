@@ -88,11 +88,8 @@ def write(store: ObjectStore, network: AttachedNetwork, size: str = SLICE_SIZES[
         store.update(store.registry.of(NETWORK_ATTACHMENTS), network.key, lambda old: {**old, "spec": spec})
     else:
         head = {"apiVersion": NETWORK_ATTACHMENTS.api_version, "kind": NETWORK_ATTACHMENTS.kind}
-        store.create(
-            store.registry.of(NETWORK_ATTACHMENTS),
-            {**head, "metadata": {"name": network.name}, "spec": spec},
-            namespace="default",
-        )
+        nad = {**head, "metadata": {"name": network.name}, "spec": spec}
+        store.create(store.registry.of(NETWORK_ATTACHMENTS), nad, namespace="default")
 
 
 def delete(store: ObjectStore, network: AttachedNetwork) -> None:
@@ -136,9 +133,8 @@ class MultusNetworks(PodNetworks):
         """Write the network-status annotation of a Pod."""
         status = json.dumps([{"interface": ifname, "ips": [each]} for ifname, each in addresses.items()])
         if pod in self._store.objects("", "pods"):
-            self._store.update(
-                PODS, pod, lambda old: {**old, "metadata": {**old["metadata"], "annotations": {NETWORK_STATUS: status}}}
-            )
+            new = {"annotations": {NETWORK_STATUS: status}}
+            self._store.update(PODS, pod, lambda old: {**old, "metadata": {**old["metadata"], **new}})
 
 
 def _nads(store: ObjectStore) -> Any:  # noqa: ANN401  JSON by key

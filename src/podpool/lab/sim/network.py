@@ -234,9 +234,7 @@ class RemoteCall:
         self._transport = transport
         self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         self.task = process.spawn(self._run(coroutine))
-        self.task.add_done_callback(
-            lambda _: coroutine.close()
-        )  # a process killed before the first step never starts it
+        self.task.add_done_callback(lambda _: coroutine.close())  # a process killed before its first step never starts
         process.on_exit(self._on_exit)
 
     async def result(self) -> Any:  # noqa: ANN401  the coroutine's result

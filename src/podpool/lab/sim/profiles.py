@@ -84,61 +84,22 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     config: SimConfig = SimConfig()
 
 
-WORKLOAD = {
-    "bind-pod": 40,
-    "bind-burst": 4,
-    "delete-pod": 25,
-    "finish-pod": 4,
-    "edit-request": 2,
-    "edit-scaler": 1,
-}
-FAULTS = {
-    "kill-agent": 6,
-    "kill-controller": 4,
-    "kill-ledger": 3,
-    "kill-api": 2,
-    "pause-controller": 3,
-    "pause-machine": 3,
-    "reboot": 4,
-    "set-clock": 1,
-    "partition-node": 4,
-    "partition-controller": 3,
-    "partition-ledger": 3,
-    "reregister-node": 2,
-    "stale-lists": 2,
-    "remove-machine": 1,
-    "replace-machine": 2,
-}
+WORKLOAD = {"bind-pod": 40, "bind-burst": 4, "delete-pod": 25, "finish-pod": 4, "edit-request": 2, "edit-scaler": 1}
+FAULTS = (
+    {"kill-agent": 6, "kill-controller": 4, "kill-ledger": 3, "kill-api": 2, "pause-controller": 3, "pause-machine": 3}
+    | {"reboot": 4, "set-clock": 1, "partition-node": 4, "partition-controller": 3, "partition-ledger": 3}
+    | {"reregister-node": 2, "stale-lists": 2, "remove-machine": 1, "replace-machine": 2}
+)
 MANUAL_EDITS = {"delete-nnc": 4, "clear-nnc-status": 4, "strip-nnc-metadata": 4, "delete-subnet": 2}
-SLICE_EVENTS = {
-    "bind-pod": 40,
-    "bind-burst": 4,
-    "delete-pod": 25,
-    "finish-pod": 4,
-    "kill-agent": 6,
-    "kill-controller": 5,
-    "kill-api": 2,
-    "pause-controller": 3,
-    "pause-machine": 3,
-    "reboot": 4,
-    "set-clock": 1,
-    "partition-node": 4,
-    "partition-controller": 3,
-    "reregister-node": 3,
-    "stale-lists": 2,
-    "remove-machine": 2,
-    "replace-machine": 3,
-    "delete-nad": 3,
-    "resize-slices": 2,
-    "resize-range": 3,
-    "share-range": 2,
-    "third-party-entry": 3,
-    "third-party-removal": 3,
-    "third-party-pod": 3,
-    "delete-ippools": 1,
-    "delete-nodeslicepools": 1,
-    "inject-api-errors": 2,
-}
+SLICE_EVENTS = (
+    {"bind-pod": 40, "bind-burst": 4, "delete-pod": 25, "finish-pod": 4}
+    | {"kill-agent": 6, "kill-controller": 5, "kill-api": 2, "pause-controller": 3, "pause-machine": 3}
+    | {"reboot": 4, "set-clock": 1, "partition-node": 4, "partition-controller": 3}
+    | {"reregister-node": 3, "stale-lists": 2, "remove-machine": 2, "replace-machine": 3}
+    | {"delete-nad": 3, "resize-slices": 2, "resize-range": 3, "share-range": 2}
+    | {"third-party-entry": 3, "third-party-removal": 3, "third-party-pod": 3}
+    | {"delete-ippools": 1, "delete-nodeslicepools": 1, "inject-api-errors": 2}
+)
 LEDGER_RESTORES = {"back-up": 4, "restore-ledger": 2}
 API_RESTORES = {"back-up": 4, "restore-api": 2}
 RESTORES = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}

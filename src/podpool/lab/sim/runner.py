@@ -38,10 +38,8 @@ class ScenarioRunner:
         self.first = SimCluster(seed, profile.config)
         """The first cluster, with the ledger; the others share its loop, network and ledger."""
         others = cluster_prefixes(profile.config)[1:]
-        self.clusters = [
-            self.first,
-            *(SimCluster(seed, profile.config, first=self.first, name=prefix) for prefix in others),
-        ]
+        self.clusters = [self.first]
+        self.clusters += (SimCluster(seed, profile.config, first=self.first, name=prefix) for prefix in others)
         slices = profile.config.slices
         injector, checker = (SliceFaultInjector, SliceInvariantChecker) if slices else (FaultInjector, InvariantChecker)
         self._injectors: dict[str, FaultInjector] = {each.name: injector(each, profile) for each in self.clusters}
@@ -70,11 +68,9 @@ class ScenarioRunner:
         for cluster in self.clusters:
             await cluster.start()
         profile, network = self.profile, self.first.network
+        slow, loss, duplication = profile.slow_messages, profile.message_loss, profile.message_duplication
         network.conditions = NetworkConditions(
-            slow=profile.slow_messages,
-            request_loss=profile.message_loss,
-            response_loss=profile.message_loss,
-            duplication=profile.message_duplication,
+            slow=slow, request_loss=loss, response_loss=loss, duplication=duplication
         )
         for event in scenario:
             await self._run_until(event.at)

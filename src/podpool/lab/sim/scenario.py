@@ -20,11 +20,8 @@ class ScenarioEvent(msgspec.Struct, frozen=True):
     amount: float = 0.0
 
     def __str__(self) -> str:
-        return (
-            f"{self.at:8.2f} {self.action}"
-            + (f" {self.node}" if self.node else "")
-            + (f" {self.amount:g}" if self.amount else "")
-        )
+        details = (self.action, self.node, f"{self.amount:g}" if self.amount else "")
+        return " ".join((f"{self.at:8.2f}", *filter(None, details)))
 
 
 def cluster_prefixes(config: SimConfig) -> list[str]:

@@ -107,17 +107,14 @@ class SliceFaultInjector(FaultInjector):
     def _remove_third_party_pod(self, key: str, sandbox: str) -> None:
         self._cluster.oracle.release(THIRD_PARTY, sandbox)
         if key in self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural):
-            self._edit_allocations(
-                [key], lambda allocations: {at: each for at, each in allocations.items() if each["id"] != sandbox}
-            )
+            self._edit_allocations([key], lambda found: {at: e for at, e in found.items() if e["id"] != sandbox})
 
     def _edit_allocations(self, keys: list[str], change: Callable[[Any], Any]) -> None:
+        def edit(pool: Any) -> Any:  # noqa: ANN401  JSON
+            return {**pool, "spec": {**pool["spec"], "allocations": change(pool["spec"]["allocations"])}}
+
         for key in keys:
-            self._cluster.store.update(
-                self._cluster.store.registry.of(IP_POOLS),
-                key,
-                lambda pool: {**pool, "spec": {**pool["spec"], "allocations": change(pool["spec"]["allocations"])}},
-            )
+            self._cluster.store.update(self._cluster.store.registry.of(IP_POOLS), key, edit)
 
     def _ippools_of(self, node: str) -> list[str]:
         found = self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural).items()

@@ -15,15 +15,7 @@ from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.nads import AttachedNetwork
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.slice_actions import THIRD_PARTY
-from podpool.lab.sim.slice_invariants import (
-    annotations,
-    holder,
-    ippools,
-    is_confirmed,
-    is_kept,
-    leases,
-    shared_entries,
-)
+from podpool.lab.sim.slice_invariants import annotations, holder, ippools, is_confirmed, is_kept, leases, shared_entries
 from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION
 
 
@@ -40,11 +32,8 @@ def check_slices_converged(cluster: SimCluster) -> None:
 
 def _check_sliced_network(cluster: SimCluster, network: AttachedNetwork) -> None:
     by_node: dict[str, list[Object]] = {}
-    pools = {
-        key: each
-        for key, each in ippools(cluster).items()
-        if annotations(each).get(NETWORK_ANNOTATION) == network.name and NODE_ANNOTATION in annotations(each)
-    }
+    of_nodes = ((key, each) for key, each in ippools(cluster).items() if NODE_ANNOTATION in annotations(each))
+    pools = {key: each for key, each in of_nodes if annotations(each).get(NETWORK_ANNOTATION) == network.name}
     for key, pool in pools.items():
         _check_pool(cluster, network, key, pools)
         by_node.setdefault(annotations(pool)[NODE_ANNOTATION], []).append(pool)
@@ -88,11 +77,8 @@ def _is_same_node(one: Object, other: Object) -> bool:
 def _is_blocked(cluster: SimCluster, pool: Object) -> bool:
     """Return whether its node, or after a restore any node, still has to return an overlapping slice."""
     slice_ = ipaddress.ip_network(pool["spec"]["range"])
-    others = [
-        each
-        for each in ippools(cluster).values()
-        if each is not pool and NODE_ANNOTATION in annotations(each) and (cluster.restores or _is_same_node(each, pool))
-    ]
+    others = (each for each in ippools(cluster).values() if each is not pool and NODE_ANNOTATION in annotations(each))
+    others = (each for each in others if cluster.restores or _is_same_node(each, pool))
     return any(not is_kept(each) and slice_.overlaps(ipaddress.ip_network(each["spec"]["range"])) for each in others)
 
 
@@ -120,10 +106,8 @@ def _check_entries(cluster: SimCluster, network: AttachedNetwork, name: str, poo
     entries: dict[str, str] = {}
     for pool in pools:
         base = ipaddress.ip_network(pool["spec"]["range"])[0]
-        allocations: Mapping[str, Any] = pool["spec"]["allocations"]
-        entries |= {
-            str(base + int(key)): each["podref"] for key, each in allocations.items() if each["id"] != THIRD_PARTY
-        }
+        found: Mapping[str, Any] = pool["spec"]["allocations"]
+        entries |= {str(base + int(key)): each["podref"] for key, each in found.items() if each["id"] != THIRD_PARTY}
     everywhere = {use.address: use.pod for use in cluster.oracle.uses() if network.has(use.address)}
     shared = shared_entries(cluster, network).items()
     restored = {*everywhere.values()} if cluster.restores else set()
@@ -160,11 +144,7 @@ def _check_node_slice_pool(cluster: SimCluster, network: AttachedNetwork, by_nod
     listed = found.get(f"kube-system/{network.name}", {}).get("status", {}).get("allocations", [])
     shown = {each["nodeName"]: each["sliceRange"] for each in listed if each["nodeName"]}
     slices = {name: [pool["spec"]["range"] for pool in sorted(each, key=is_kept)] for name, each in by_node.items()}
-    held = {
-        name: slice_
-        for name, each in slices.items()
-        for slice_ in each
-        if range_.overlaps(ipaddress.ip_network(slice_))
-    }
+    pairs = ((name, slice_) for name, each in slices.items() for slice_ in each)
+    held = {name: slice_ for name, slice_ in pairs if range_.overlaps(ipaddress.ip_network(slice_))}
     if shown != held:
         raise Violation("agreement", f"NodeSlicePool {network.name} shows {shown}, but nodes have {held}")

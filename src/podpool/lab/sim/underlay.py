@@ -41,12 +41,8 @@ class SimUnderlay:
 
     async def handle(self, _request: Request) -> Response:
         """Return the programmed versions, as an Azure host does, which upper-cases IDs."""
-        latest = {nc: self._latest(versions) for nc, versions in self._versions.items()}
-        listed = [
-            {"networkContainerId": nc.upper(), "version": str(version.number)}
-            for nc, version in latest.items()
-            if version
-        ]
+        latest = [(nc.upper(), self._latest(versions)) for nc, versions in self._versions.items()]
+        listed = [{"networkContainerId": nc, "version": str(version.number)} for nc, version in latest if version]
         return Response(200, msgspec.json.encode({"httpStatusCode": "200", "networkContainers": listed}))
 
     def _program(self, nc: Mapping[str, object]) -> None:
