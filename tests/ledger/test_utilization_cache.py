@@ -8,8 +8,7 @@ from typing import TypeVar
 import pytest
 
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.service import LedgerService, LedgerSettings
-from podpool.ledger.domain.utilization_cache import UtilizationCache
+from podpool.ledger.domain.service import LedgerService, LedgerSettings, UtilizationCache
 from podpool.ledger.errors import NotFound
 from podpool.ledger.messages import OpenTermRequest, ReconcileRequest, SubnetName, SubnetSpec
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore

@@ -7,19 +7,20 @@ of the same request. An item is checked before anything is done for it; a reject
 
 import random
 from collections.abc import Collection, Sequence
+from functools import cached_property
 
 from msgspec.structs import replace
 
-from podpool.ledger.domain.allocations import AllocatedAddress, event_entries
+from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
 from podpool.ledger.domain.block import PRIMARY
 from podpool.ledger.domain.circuit_breaker import breaker_error
-from podpool.ledger.domain.convert import nc_state
+from podpool.ledger.domain.convert import nc_state, subnet_state
 from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
 from podpool.ledger.domain.item_validation import check_item
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import scaler_of
-from podpool.ledger.domain.settle import waiter_of, waiting_ncs, with_load
-from podpool.ledger.domain.subnet_transaction import SubnetTransaction
+from podpool.ledger.domain.settle import is_frozen, servable, settle, waiter_of, waiting_ncs, with_load
 from podpool.ledger.errors import (
     Conflict,
     Invalid,
@@ -31,8 +32,43 @@ from podpool.ledger.errors import (
     SubnetFull,
     Superseded,
 )
-from podpool.ledger.messages import NetworkContainerResult, ReconcileItem
+from podpool.ledger.messages import NetworkContainerResult, ReconcileItem, SubnetState
 from podpool.runtime.entropy import new_uuid, new_uuids
+
+
+class SubnetTransaction:
+    """One subnet within one transaction, shared by all requests of the transaction."""
+
+    def __init__(self, repo: Repository, subnet: SubnetRow, *, wall: float) -> None:
+        self.repo = repo
+        self.allocations = Allocations(repo, subnet, wall=wall)
+        self.frozen = is_frozen(repo, subnet, self.allocations.now)
+        self.recovering = self.frozen and bool(repo.pending_inventories(subnet.name))
+        conflicts = repo.conflicts() if subnet.conflicts else []
+        self.disputed = {number for each in conflicts for number in (each.holder, each.claimant)}
+        self.touched = False
+        """Something may have changed: the subnet must be settled."""
+        self._before = subnet
+        self._wall = wall
+
+    def finish(self) -> None:
+        """Settle and write the subnet, after all requests."""
+        if self.touched:
+            settle(self.allocations, before=self._before)
+
+    @cached_property
+    def state(self) -> SubnetState:
+        """The state of the subnet, once it is settled."""
+        return subnet_state(self.repo, self.allocations.subnet, wall=self._wall)
+
+    def servable(self, cluster: str) -> list[str]:
+        """Return the NCs of a cluster that would be granted addresses now."""
+        return [nc.id for nc in self._servable if nc.cluster == cluster]
+
+    @cached_property
+    def _servable(self) -> list[NcRow]:
+        available = 0 if self.state.frozen else self.allocations.available
+        return servable(self.repo, self.allocations.subnet, available=available)
 
 
 class AllocatorItem:

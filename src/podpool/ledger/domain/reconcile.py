@@ -14,12 +14,11 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.domain.allocator import Allocator
+from podpool.ledger.domain.allocator import Allocator, SubnetTransaction
 from podpool.ledger.domain.circuit_breaker import BreakerSettings, check_losses
 from podpool.ledger.domain.fencing import check_recovered
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow
-from podpool.ledger.domain.subnet_transaction import SubnetTransaction
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import (
     NetworkContainerResult,

@@ -17,17 +17,16 @@ from podpool.ledger import messages as m
 from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
+from podpool.ledger.domain.allocator import SubnetTransaction
 from podpool.ledger.domain.circuit_breaker import BreakerSettings
-from podpool.ledger.domain.convert import nc_record, subnet_state
+from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository, Rollback
 from podpool.ledger.domain.settle import settle_due
-from podpool.ledger.domain.subnet_transaction import SubnetTransaction
 from podpool.ledger.domain.subnets import existing_subnet
-from podpool.ledger.domain.utilization_cache import UtilizationCache
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.runtime.clock import Clock
 from podpool.runtime.logging import get_logger
@@ -41,6 +40,8 @@ _TIMER_INTERVAL = 1.0
 _HISTORY_INTERVAL = 10.0
 _HEARTBEAT_INTERVAL = 15.0
 """A stream without changes sends a heartbeat at this interval."""
+_UTILIZATION_EXPIRY = 600.0
+"""Seconds after the last request in which a subnet's utilization is refreshed."""
 
 
 class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,6 +51,53 @@ class LedgerSettings(msgspec.Struct, frozen=True, kw_only=True):
     history_retention: float = 30 * 86_400.0
     utilization_refresh: float = 0.0
     """How often cached utilization is read again; 0 reads it for each request."""
+
+
+class _CachedUtilization(msgspec.Struct, frozen=True):
+    """A cached value, and when it was last requested."""
+
+    utilization: m.Utilization
+    requested_at: float
+
+
+class UtilizationCache:
+    """A pull-through cache of subnet utilization; with an interval of 0 every request reads the database.
+
+    A subnet that was requested is read again at the interval, until it was not requested for `_UTILIZATION_EXPIRY`. So
+    requests cost the database nothing; a value is as old as the interval, or as the last contact with the database.
+    """
+
+    def __init__(self, store: LedgerStore, *, clock: Clock, interval: float) -> None:
+        self._store = store
+        self._clock = clock
+        self._interval = interval
+        self._entries: dict[m.SubnetName, _CachedUtilization] = {}
+
+    async def get(self, name: m.SubnetName) -> m.Utilization:
+        """Return the utilization of a subnet."""
+        cached = self._entries.get(name)
+        value = cached.utilization if cached else await self._store.read(lambda repo: self._read(repo, name))
+        if self._interval:
+            self._entries[name] = _CachedUtilization(value, self._clock.boot())
+        return value
+
+    def invalidate(self, name: m.SubnetName) -> None:
+        """Drop a subnet from the cache."""
+        self._entries.pop(name, None)
+
+    async def refresh(self) -> None:
+        """Read every recently requested subnet again, in one transaction."""
+        since = self._clock.boot() - _UTILIZATION_EXPIRY
+        recent = {name: each.requested_at for name, each in self._entries.items() if each.requested_at > since}
+        wall = self._clock.wall()
+        rows = await self._store.read(lambda repo: repo.subnets()) if recent else []
+        found = ((row, recent[row.name]) for row in rows if row.name in recent)
+        self._entries = {
+            row.name: _CachedUtilization(utilization(row, wall=wall), requested) for row, requested in found
+        }
+
+    def _read(self, repo: Repository, name: m.SubnetName) -> m.Utilization:
+        return utilization(existing_subnet(repo, name), wall=self._clock.wall())
 
 
 class LedgerService:
