@@ -28,7 +28,7 @@ from podpool.agent.pool_monitor import PoolMonitor
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.shortage_reporter import NodeConditionReporter
-from podpool.agent.state import AgentState, DiskRetry
+from podpool.agent.state import AgentState
 from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.core.errors import PodpoolError
 
@@ -51,7 +51,6 @@ class Agent:
             underlay=deps.underlay is not None,
             segment_bytes=options.segment_bytes,
         )
-        self._disk_retry = DiskRetry(deps.log, state.journal)
         self._nnc = NNCTracker(deps, state)
         self._informers = AgentInformers(deps, on_node=self._on_node, on_nnc=self._on_nnc)
         demand = PodDemand()
@@ -65,7 +64,7 @@ class Agent:
         self._ipam = PoolIPAM(deps, options, state, demand, self._inputs)
         self._lost_grant_gc = LostGrantGC(deps, state, self._informers.pods.cache, self._ipam.added)
         self._underlay = UnderlayPoller(deps, state, deps.underlay) if deps.underlay else None
-        self._handler = CNIHandler(deps, state, self._ipam, self._secondary, self._disk_retry, self._inputs)
+        self._handler = CNIHandler(deps, state, self._ipam, self._secondary, self._inputs)
         deps.changes.subscribe(self._on_change)
         self.ready = asyncio.Event()
         """Set when addresses of the pool can be assigned for the first time."""
@@ -84,8 +83,8 @@ class Agent:
 
     def not_ready_reason(self) -> str | None:
         """Return why no address can be assigned; None when the agent can serve, also without available addresses."""
-        if self._disk_retry.error:
-            return self._disk_retry.error
+        if self._state.write_error:
+            return self._state.write_error
         if self._secondary and self._fence is self._state.node_fence:
             return self._secondary.not_ready_reason()
         return self._inputs.not_ready_reason()
@@ -139,11 +138,11 @@ class Agent:
 
     async def run(self) -> None:
         """Serve until cancelled."""
-        await self._disk_retry.run(self._open)
+        await self._state.retry(self._open, self._log)
         try:
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._disk_retry.run(self._state.run))
-                group.create_task(self._disk_retry.run(self._work))
+                group.create_task(self._state.retry(self._state.run, self._log))
+                group.create_task(self._state.retry(self._work, self._log))
         finally:
             self._stopped = True
             await self._stop()

@@ -20,7 +20,7 @@ from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.router import AddressRequest, reject_ranges
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
-from podpool.agent.state import AgentState, DiskRetry
+from podpool.agent.state import AgentState
 from podpool.cni import protocol as cni
 from podpool.core.addresses import Address
 from podpool.runtime.disk import Disk
@@ -40,7 +40,6 @@ class CNIHandler:
         state: AgentState,
         ipam: PoolIPAM,
         secondary: SecondaryNetworks | None,
-        disk_retry: DiskRetry,
         inputs: InputCollector,
     ) -> None:
         self._deps = deps
@@ -48,7 +47,6 @@ class CNIHandler:
         self._state = state
         self._ipam = ipam
         self._secondary = secondary
-        self._disk_retry = disk_retry
         self._inputs = inputs
         self._logged: set[str] = set()
         self._commands: Mapping[str, Command] = {
@@ -69,7 +67,7 @@ class CNIHandler:
                 cni.error_result(cni.CniError(cni.ErrorCode.DECODE_FAILURE, str(error)), "1.0.0")
             )
         try:
-            unopened = None if self._state.opened else self._disk_retry.error
+            unopened = None if self._state.opened else self._state.write_error
             response = _io_error(request, unopened) if unopened else await self._command(request.command)(request)
         except cni.CniError as error:
             response = cni.error_result(error, cni.requested_version(request.stdin))

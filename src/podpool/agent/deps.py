@@ -1,5 +1,6 @@
 """What the parts of an agent share: dependencies from outside, options, and the change signal."""
 
+import asyncio
 import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,6 +27,15 @@ class Underlay(Protocol):
 
     async def programmed(self) -> Mapping[str, int]:
         """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
+
+
+async def event_or_timeout(event: asyncio.Event, timeout: asyncio.Timeout) -> bool:  # noqa: ASYNC109  made by the caller
+    """Wait for an event; return False when the timeout ended first."""
+    try:
+        async with timeout:
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 class ChangeSignal:

@@ -13,7 +13,7 @@ import asyncio
 
 import msgspec
 
-from podpool.agent.deps import NAMESPACE, AgentDeps
+from podpool.agent.deps import NAMESPACE, AgentDeps, event_or_timeout
 from podpool.agent.errors import fenced_reason
 from podpool.agent.fence import Fence, own_nc, own_report
 from podpool.agent.nnc_tracker import NNCTracker
@@ -22,7 +22,7 @@ from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
@@ -64,26 +64,19 @@ class NodeConfirmation:
 
     async def run(self) -> None:
         """Confirm until cancelled."""
-        failures = 0
+        # often enough to open soon, and seldom enough for 5,000 nodes at once
+        backoff = Backoff(rng=self._deps.rng, base=0.5, maximum=15.0)
         if self._journalled_version is None:
             self._journalled_version = max(self._state.pool.version, 0)  # before any watch raises it
         while True:
             self._due.clear()
             confirmed = await self._confirm()
-            failures = 0 if confirmed else failures + 1
+            if confirmed:
+                backoff.reset()
             self._log_fence()
             self._deps.changes.notify()
-            # after failures: often enough to open soon, and seldom enough for 5,000 nodes at once
-            interval = (
-                backoff_delay(failures, rng=self._deps.rng, base=0.5, maximum=15.0)
-                if failures
-                else self._deps.settings.confirmation_interval
-            )
-            try:
-                async with asyncio.timeout(interval):
-                    await self._due.wait()
-            except TimeoutError:
-                continue
+            interval = self._deps.settings.confirmation_interval if confirmed else backoff.fail()
+            await event_or_timeout(self._due, asyncio.timeout(interval))
 
     def _log_fence(self) -> None:
         is_open = self._fence.is_open()

@@ -7,7 +7,7 @@ reason.
 import asyncio
 
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
-from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions
+from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
 from podpool.agent.records import Assigned, Assignment, Unassigned
 from podpool.agent.scaling import ScalingMode
 from podpool.agent.scaling_input_collector import InputCollector
@@ -46,10 +46,8 @@ class PoolIPAM:
             self._changed.clear()
             now = self._deps.clock.boot()
             cooled = self._state.pool.next_cooled_down(now=now, cooldown=self._inputs.cooldown())
-            try:
-                async with asyncio.timeout(None if cooled is None else max(cooled - now, MIN_WAIT)):
-                    await self._changed.wait()
-            except TimeoutError:
+            timeout = asyncio.timeout(None if cooled is None else max(cooled - now, MIN_WAIT))
+            if not await event_or_timeout(self._changed, timeout):
                 self._deps.changes.notify()
 
     async def allocate(self, request: AddRequest) -> tuple[IPConfig, ...]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, AgentOptions
+from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, AgentOptions, event_or_timeout
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
@@ -20,7 +20,7 @@ from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
 from podpool.core.debounce import DebounceState
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
@@ -49,7 +49,7 @@ class PoolMonitor:
         self._place = deps.rng.random()
         self._debounce = DebounceState()
         self._changed = asyncio.Event()
-        self._failures = 0
+        self._backoff = Backoff(rng=deps.rng, base=0.2, maximum=15.0)
         self._exhausted: bool | None = None
         self.exhaustion_changes: dict[bool, int] = {}
         """How often the subnet became exhausted, and no longer exhausted."""
@@ -63,11 +63,7 @@ class PoolMonitor:
         while True:
             self._changed.clear()
             next_at = await self._reconcile()
-            try:
-                async with asyncio.timeout_at(next_at):
-                    await self._changed.wait()
-            except TimeoutError:
-                continue
+            await event_or_timeout(self._changed, asyncio.timeout_at(next_at))
 
     async def _reconcile(self) -> float | None:
         """Decide once, and patch if needed; return when to decide again, by the loop's time."""
@@ -97,11 +93,8 @@ class PoolMonitor:
     def _earliest(self, decision: ScalingDecision, *, now: float, cooldown: float) -> float | None:
         boot = self._deps.clock.boot()
         cooled = self._state.pool.next_cooled_down(now=boot, cooldown=cooldown)
-        times = (
-            decision.next_at,
-            self._nnc.answer_due(),
-            None if cooled is None else now + max(cooled - boot, MIN_WAIT),
-        )
+        cooled_at = None if cooled is None else now + max(cooled - boot, MIN_WAIT)
+        times = (decision.next_at, self._nnc.answer_due(), cooled_at)
         return min((each for each in times if each is not None), default=None)
 
     async def _try(self, patch: Awaitable[None]) -> float:
@@ -113,7 +106,7 @@ class PoolMonitor:
         except (ApiError, Unreachable) as error:
             await self._back_off(error)
         else:
-            self._failures = 0
+            self._backoff.reset()
         return asyncio.get_running_loop().time()
 
     async def _send(self, inputs: ScalingInputs, patch: NNCPatch, *, debounce: DebounceState, version: str) -> None:
@@ -161,7 +154,6 @@ class PoolMonitor:
             await self._back_off(error)
 
     async def _back_off(self, error: Exception) -> None:
-        self._failures += 1
-        if self._failures == 1:
+        if not self._backoff.failures:
             self._log.warning("cannot patch the NNC, retrying", error=error)
-        await asyncio.sleep(backoff_delay(self._failures, rng=self._deps.rng, base=0.2, maximum=15.0))
+        await self._backoff.wait()

@@ -123,14 +123,8 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def target(self) -> int:
         """The number of addresses that the node should have."""
-        return target_count(
-            self.mode,
-            self.parameters,
-            self.holding,
-            demand=self.demand,
-            primaries=self.primaries,
-            releasable=len(self.releasable),
-        )
+        counts = {"demand": self.demand, "primaries": self.primaries, "releasable": len(self.releasable)}
+        return target_count(self.mode, self.parameters, self.holding, **counts)
 
 
 class NNCPatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,25 +145,18 @@ class ScalingDecision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def target_count(
-    mode: ScalingMode,
-    parameters: ScalingParameters,
-    holding: NodeHoldings,
-    *,
-    demand: int,
-    primaries: int,
-    releasable: int,
+    mode: ScalingMode, subnet: ScalingParameters, holding: NodeHoldings, *, demand: int, primaries: int, releasable: int
 ) -> int:
     """Return the number of addresses that a node should have."""
-    scaler, maximum = parameters.scaler, parameters.maximum
-    if mode is ScalingMode.PODS:
-        return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
-    scaler = Scaler(scaler.batch, max(scaler.buffer, -(-100 // scaler.batch)))
-    if mode is ScalingMode.IDEMPOTENT:
+    scaler, maximum = subnet.scaler, subnet.maximum
+    if mode is not ScalingMode.PODS:
+        scaler = Scaler(scaler.batch, max(scaler.buffer, -(-100 // scaler.batch)))
+    if mode is not ScalingMode.REACTIVE:
         return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
     return reactive_step(
         holding,
         scaler=scaler,
-        max_buffer=max(parameters.max_buffer, scaler.buffer + 100),
+        max_buffer=max(subnet.max_buffer, scaler.buffer + 100),
         maximum=maximum,
         exhausted=False,  # the scaler has it already
         releasable=releasable,

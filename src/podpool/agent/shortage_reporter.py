@@ -9,12 +9,12 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.deps import AgentDeps, AgentOptions, event_or_timeout
 from podpool.agent.informers import AgentInformers
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.api.builtin import NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.meta import rfc3339
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError, ApiForbidden
 from podpool.kube.events import object_reference
 from podpool.runtime.transport import Unreachable
@@ -60,12 +60,9 @@ class NodeConditionReporter:
 
     async def run(self) -> None:
         """Write changes until cancelled."""
-        failures = 0
+        backoff = Backoff(rng=self._deps.rng, base=1.0, maximum=60.0)
         while True:
-            try:
-                async with asyncio.timeout_at(None if self.waiting else self._over_at):
-                    await self._changed.wait()
-            except TimeoutError:
+            if not await event_or_timeout(self._changed, asyncio.timeout_at(None if self.waiting else self._over_at)):
                 self._over_at = None
             self._changed.clear()
             short = self.short
@@ -77,11 +74,11 @@ class NodeConditionReporter:
                 self._deps.log.warning("not allowed to write the Node condition", error=error)
                 self._written = short
             except (ApiError, Unreachable):
-                failures += 1
-                await asyncio.sleep(backoff_delay(failures, rng=self._deps.rng, base=1.0, maximum=60.0))
+                await backoff.wait()
                 self._changed.set()
             else:
-                failures, self._written = 0, short
+                self._written = short
+                backoff.reset()
 
     async def _report(self, *, short: bool) -> None:
         message = self._inputs.no_address_reason() if short else "every Pod of this node has an address"
@@ -98,10 +95,10 @@ class NodeConditionReporter:
 
     async def _write(self, patch: Mapping[str, Any], *, version: str, subresource: str | None = None) -> str:
         """Write a whole list as it was read, except our entry; return the Node's new resourceVersion."""
-        kube, node = self._deps.kube, self._deps.node
-        return (
-            await kube.merge_patch(NODES, node, patch, subresource=subresource, precondition=version)
-        ).metadata.resource_version
+        patching = self._deps.kube.merge_patch(
+            NODES, self._deps.node, patch, subresource=subresource, precondition=version
+        )
+        return (await patching).metadata.resource_version
 
     def _condition(self, *, short: bool, message: str) -> dict[str, str]:
         now = rfc3339(self._deps.clock.wall())

@@ -80,6 +80,7 @@ class AgentState:
         """Whether the journal was replayed."""
         self.journal = Journal(disk, AGENT_JOURNAL, segment_bytes=segment_bytes)
         self._clock = clock
+        self._error, self._failed_at = "", -1
 
     def open(self, *, boot_id: str) -> JournalContents[AnyRecord]:
         """Replay the journal and record the start. Raises `OSError` with the state unchanged."""
@@ -107,6 +108,29 @@ class AgentState:
             if self.journal.needs_compaction:
                 await self.journal.compact(self.snapshot())
 
+    @property
+    def write_error(self) -> str | None:
+        """The error of the last failed write; None when a later one succeeded."""
+        return self._error if self.journal.appended == self._failed_at else None
+
+    async def retry(self, work: Callable[[], Awaitable[None]], log: Logger) -> None:
+        """Run some work until it is done, and start it again when the disk fails."""
+        while True:
+            try:
+                await asyncio.ensure_future(work())  # a failing task group leaves its own task half cancelled
+            except* OSError as group:
+                self._on_failure(_first_error(group), log)
+            else:
+                return
+            _raise_if_cancelled()
+            await asyncio.sleep(RETRY_INTERVAL)
+
+    def _on_failure(self, error: BaseException, log: Logger) -> None:
+        if self.write_error is None:
+            log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
+        self._failed_at = self.journal.appended
+        self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
+
     async def stop(self) -> None:
         """Write the clean-shutdown marker: nothing may be written after it."""
         self.write(Stopped())
@@ -125,40 +149,6 @@ class AgentState:
             slices=self.slices.snapshot(),
             programmed=dict(self.programming.versions),
         )
-
-
-class DiskRetry:
-    """Retries work, and has the error of the last journal write."""
-
-    def __init__(self, log: Logger, journal: Journal[AnyRecord]) -> None:
-        self._log = log
-        self._journal = journal
-        self._error = ""
-        self._appended = -1
-
-    @property
-    def error(self) -> str | None:
-        """The error of the last write; None when a later one succeeded."""
-        return self._error if self._journal.appended == self._appended else None
-
-    async def run(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Run some work until it is done, and start it again when the disk fails."""
-        while True:
-            try:
-                await asyncio.ensure_future(work())  # a failing task group leaves its own task half cancelled
-            except* OSError as group:
-                self._record(_first_error(group))
-            else:
-                return
-            _raise_if_cancelled()
-            await asyncio.sleep(RETRY_INTERVAL)
-
-    def _record(self, error: BaseException) -> None:
-        repeated = self.error is not None
-        self._appended = self._journal.appended
-        self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
-        if not repeated:
-            self._log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
 
 
 def read_agent_journal(disk: Disk) -> JournalContents[AnyRecord]:

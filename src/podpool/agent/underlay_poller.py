@@ -14,7 +14,7 @@ from podpool.agent.deps import AgentDeps, Underlay
 from podpool.agent.records import NCProgrammed
 from podpool.agent.state import AgentState
 from podpool.core.errors import PodpoolError
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.runtime.transport import Request, Transport, Unreachable
 
 TIMEOUT = 5.0
@@ -84,23 +84,20 @@ class UnderlayPoller:
 
     async def run(self) -> None:
         """Poll until cancelled."""
-        attempts = 0
+        backoff = Backoff(rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL)
         while True:
             self._changed.clear()
             programming, ncs = self._state.programming, self._state.pool.ncs
             pending = {each.id for each in ncs if not programming.covers(each.id, each.version)}
             if not pending:
-                attempts = 0
+                backoff.reset()
                 await self._changed.wait()
-            elif versions := await self._poll(pending, first=not attempts):
+            elif versions := await self._poll(pending, first=not backoff.failures):
                 self._state.write(NCProgrammed(versions=versions))
                 self._deps.log.info("underlay programmed network containers", nc=",".join(sorted(versions)))
                 self._deps.changes.notify()
             else:
-                attempts += 1
-                await asyncio.sleep(
-                    backoff_delay(attempts, rng=self._deps.rng, base=FIRST_INTERVAL, maximum=LAST_INTERVAL)
-                )
+                await backoff.wait()
 
     async def _poll(self, pending: set[str], *, first: bool) -> dict[str, int]:
         """Poll once; return the versions that were not known before."""

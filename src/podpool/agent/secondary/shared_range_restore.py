@@ -8,9 +8,8 @@ owners, which the agent cannot resolve and logs as an error.
 import asyncio
 from collections import defaultdict
 from collections.abc import Mapping
-from contextlib import suppress
 
-from podpool.agent.deps import AgentDeps
+from podpool.agent.deps import AgentDeps, event_or_timeout
 from podpool.agent.secondary.shared_range_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
 from podpool.api.whereabouts import Allocation, IPPool
@@ -51,9 +50,7 @@ class SharedRangeResync:
                     delay = self._backoff.fail()
             except (ApiError, Unreachable, InvalidInput):
                 delay = self._backoff.fail()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(delay):
-                    await self._due.wait()
+            await event_or_timeout(self._due, asyncio.timeout(delay))
             self._due.clear()
 
     async def wait_until_written(self) -> None:

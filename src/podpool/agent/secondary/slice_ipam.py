@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
 from podpool.agent.demand import AddQueue, SandboxDeleted
-from podpool.agent.deps import MIN_WAIT, AgentDeps
+from podpool.agent.deps import MIN_WAIT, AgentDeps, event_or_timeout
 from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
 from podpool.agent.secondary.router import AddressRequest
@@ -131,12 +131,9 @@ class SliceIPAM:
         """Serve waiting requests when a cooldown ends, until cancelled; other changes call `serve`."""
         while True:
             self._changed.clear()
-            now = self._deps.clock.boot()
-            due = min(self._cooldown_ends(), default=None)
-            try:
-                async with asyncio.timeout(None if due is None else max(due - now, MIN_WAIT)):
-                    await self._changed.wait()
-            except TimeoutError:
+            now, due = self._deps.clock.boot(), min(self._cooldown_ends(), default=None)
+            timeout = asyncio.timeout(None if due is None else max(due - now, MIN_WAIT))
+            if not await event_or_timeout(self._changed, timeout):
                 self.serve()
 
     def _cooldown_ends(self) -> Iterator[float]:
