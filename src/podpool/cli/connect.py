@@ -8,6 +8,7 @@ from pathlib import Path
 from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
 from podpool.core.errors import InvalidInput
 from podpool.kube import api_connection
+from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
 from podpool.runtime.http import HttpTransport
@@ -20,6 +21,16 @@ def kube_connection(kubeconfig: str, context: str = "") -> api_connection.Connec
     if kubeconfig:
         return api_connection.from_kubeconfig(Path(kubeconfig), context=context or None)
     return api_connection.connect(context=context or None)
+
+
+@asynccontextmanager
+async def kube_client(kubeconfig: str) -> AsyncIterator[KubeClient]:
+    """Open a client of the API server. Nothing is sent yet."""
+    api = kube_connection(kubeconfig)
+    try:
+        yield KubeClient(api)
+    finally:
+        await api.close()
 
 
 @asynccontextmanager

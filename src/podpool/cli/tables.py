@@ -19,22 +19,10 @@ def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
     wide = ("NODES", "PRIMARIES", "OTHER-CLUSTERS", "WAITING", "BUFFER", "EXCLUDED")
     rows = [
         (
-            each.name,
-            joined(each.cidrs),
-            each.capacity or "?",
-            each.reserved,
-            each.assigned,
-            each.idle,
-            each.cooling_down if each.capacity else "?",
-            each.capacity - each.reserved if each.capacity else "?",
-            each.batch or "?",
-            _subnet_state(each),
-            each.nodes,
-            each.primaries,
-            each.other_clusters,
-            each.pods_waiting,
-            f"{each.buffer:g}",
-            each.excluded,
+            *(each.name, joined(each.cidrs), each.capacity or "?", each.reserved, each.assigned, each.idle),
+            *((each.cooling_down, each.capacity - each.reserved) if each.capacity else ("?", "?")),
+            *(each.batch or "?", _subnet_state(each), each.nodes, each.primaries, each.other_clusters),
+            *(each.pods_waiting, f"{each.buffer:g}", each.excluded),
         )
         for each in subnets
     ]
@@ -53,16 +41,9 @@ def node_table(nodes: Iterable[NodeView], *, now: float) -> TextTable:
     wide = ("PRIMARIES", "BATCH", "LONGEST-WAIT", "WAITING-PODS")
     rows = [
         (
-            each.name,
-            each.subnet or "-",
-            each.assigned,
-            each.idle,
-            each.pending,
-            each.releasing,
+            *(each.name, each.subnet or "-", each.assigned, each.idle, each.pending, each.releasing),
             StyledText(str(each.waiting), BAD) if each.waiting else each.waiting,
-            _node_state(each),
-            each.primaries,
-            each.batch or "-",
+            *(_node_state(each), each.primaries, each.batch or "-"),
             joined(age(one.since, now=now) for one in each.waiting_pods[:1]),
             joined(one.pod for one in each.waiting_pods),
         )
@@ -100,13 +81,8 @@ def network_table(networks: Iterable[NetworkView]) -> TextTable:
     """Return secondary networks and their slices."""
     rows = [
         (
-            each.name,
-            each.range,
-            each.slice_size or "shared",
-            each.slices or "-",
-            each.taken or "-",
-            each.used,
-            each.size,
+            *(each.name, each.range, each.slice_size or "shared", each.slices or "-", each.taken or "-"),
+            *(each.used, each.size),
             joined(f"{one.node} {one.used}/{one.size}" for one in each.fullest[:3]),
         )
         for each in networks

@@ -42,8 +42,14 @@ from podpool.core.ranges import parse_prefix
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock
-from podpool.whereabouts import migration_report
 from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
+from podpool.whereabouts.migration_report import (
+    MigrationFinding,
+    MigrationInputs,
+    PodAddress,
+    Problem,
+    build_migration_report,
+)
 from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.object_names import PoolIdentifier
 
@@ -74,7 +80,7 @@ class AdoptionReport(msgspec.Struct, frozen=True, kw_only=True):
     entries: int
     reservations: int
     attachments: int
-    findings: tuple[migration_report.MigrationFinding, ...] = ()
+    findings: tuple[MigrationFinding, ...] = ()
     unreadable: tuple[str, ...] = ()
     """NetworkAttachmentDefinitions with an invalid configuration, and the error."""
     steps: tuple[MigrationStep, ...] = ()
@@ -84,10 +90,8 @@ class AdoptionReport(msgspec.Struct, frozen=True, kw_only=True):
     def consistent(self) -> bool:
         """Whether no address is, or can be, assigned twice."""
         written = sum(step.done for step in self.steps)
-        unrecorded = sum(each.problem is migration_report.Problem.UNRECORDED for each in self.findings)
-        return unrecorded <= written and all(
-            each.problem is not migration_report.Problem.DUPLICATE for each in self.findings
-        )
+        unrecorded = sum(each.problem is Problem.UNRECORDED for each in self.findings)
+        return unrecorded <= written and all(each.problem is not Problem.DUPLICATE for each in self.findings)
 
 
 async def adopt_whereabouts(
@@ -113,71 +117,60 @@ class WhereaboutsMigrator:
 
     async def adopt(self, *, apply: bool = False) -> AdoptionReport:
         """Report; with `apply` record addresses of running Pods that no pool lists."""
-        objects, unreadable = await self._read_objects()
-        found = migration_report.build_migration_report(objects)
+        objects, unrecorded, report = await self._read()
         steps = []
-        for pod_address in found.unrecorded:
+        for pod_address in unrecorded:
             pool = _pool_for(pod_address, objects.pools)
             if pool:
                 message = f"record {pod_address.address} of {pod_address.pod} {pod_address.interface}"
                 done = apply and await self._record(pod_address, pool)
                 steps.append(MigrationStep(where=f"ippool/{pool.metadata.name}", message=message, done=done))
-        return _report(found, objects, unreadable=unreadable, steps=steps, applied=apply)
+        return msgspec.structs.replace(report, steps=tuple(steps), applied=apply)
 
     async def revert(self, *, apply: bool = False) -> AdoptionReport:
         """Report podpool's metadata and what Whereabouts cannot read; with `apply` remove the metadata."""
         if apply:
             await self._check_stopped()
-        objects, unreadable = await self._read_objects()
-        found = migration_report.build_migration_report(objects)
-        leases = await self._list_in_namespace(LEASES, labels=NODE_UID_LABEL)
-        node_slice_pools = await self._list_in_namespace(NODE_SLICE_POOLS)
-        steps = [
-            await self._remove_metadata(IP_POOLS, each, apply=apply) for each in objects.pools if _metadata_keys(each)
-        ]
+        objects, _, report = await self._read()
+        leases = await self._list(LEASES, namespace=self._namespace, labels=NODE_UID_LABEL)
+        slice_pools = await self._list(NODE_SLICE_POOLS, namespace=self._namespace)
+        steps = [await self._remove_metadata(IP_POOLS, each, apply=apply) for each in filter(_is_marked, objects.pools)]
         steps += [await self._remove_metadata(LEASES, each, apply=apply) for each in leases]
-        steps += [
-            await self._remove_metadata(NODE_SLICE_POOLS, each, apply=apply)
-            for each in node_slice_pools
-            if _metadata_keys(each)
-        ]
-        steps += [
-            await self._remove_node_annotations(each, apply=apply)
-            for each in await self._list(NODES)
-            if _slice_annotations(each)
-        ]
-        findings = (*found.findings, *_unreadable_entries(objects.pools))
-        return _report(
-            msgspec.structs.replace(found, findings=findings),
-            objects,
-            unreadable=unreadable,
-            steps=steps,
-            applied=apply,
-        )
+        marked = filter(_is_marked, slice_pools)
+        steps += [await self._remove_metadata(NODE_SLICE_POOLS, each, apply=apply) for each in marked]
+        nodes = [each for each in await self._list(NODES) if _slice_annotations(each)]
+        steps += [await self._remove_node_annotations(each, apply=apply) for each in nodes]
+        findings = (*report.findings, *_unreadable_entries(objects.pools))
+        return msgspec.structs.replace(report, findings=findings, steps=tuple(steps), applied=apply)
 
-    async def _read_objects(self) -> tuple[migration_report.MigrationInputs, tuple[str, ...]]:
-        """Read pools before Pods, so that a listed Pod was there when its pool was read."""
-        pools = await self._list_in_namespace(IP_POOLS)
-        reservations = await self._list_in_namespace(IP_RESERVATIONS)
-        attachments, unreadable = _parse_nads(await self._list(NETWORK_ATTACHMENTS), self._flat)
+    async def _read(self) -> tuple[MigrationInputs, tuple[PodAddress, ...], AdoptionReport]:
+        """Return all objects, addresses that no pool lists, and the report before any step.
+
+        Pools are read before Pods, so that a listed Pod was there when its pool was read.
+        """
+        pools = await self._list(IP_POOLS, namespace=self._namespace)
+        reservations = await self._list(IP_RESERVATIONS, namespace=self._namespace)
+        nads, unreadable = _parse_nads(await self._list(NETWORK_ATTACHMENTS), self._flat)
         pods = await self._list(ADDRESSED_PODS)
         nodes = [each.metadata.name for each in await self._list(NODES)]
-        objects = migration_report.MigrationInputs(
-            pools=pools, reservations=reservations, pods=pods, nads=attachments, nodes=nodes
+        objects = MigrationInputs(pools=pools, reservations=reservations, pods=pods, nads=nads, nodes=nodes)
+        found = build_migration_report(objects)
+        report = AdoptionReport(
+            pools=found.pools,
+            entries=found.entries,
+            reservations=found.reservations,
+            attachments=len(nads),
+            findings=found.findings,
+            unreadable=unreadable,
         )
-        return objects, unreadable
+        return objects, found.unrecorded, report
 
-    async def _list_in_namespace(self, kind: Kind[T], *, labels: str | None = None) -> Sequence[T]:
+    async def _list(self, kind: Kind[T], *, namespace: str | None = None, labels: str | None = None) -> Sequence[T]:
         with suppress(ApiNotFound):  # the CRD is not installed
-            return (await self._kube.list(kind, namespace=self._namespace, labels=labels)).items
+            return (await self._kube.list(kind, namespace=namespace, labels=labels)).items
         return ()
 
-    async def _list(self, kind: Kind[T]) -> Sequence[T]:
-        with suppress(ApiNotFound):
-            return (await self._kube.list(kind)).items
-        return ()
-
-    async def _record(self, pod_address: migration_report.PodAddress, pool: IPPool) -> bool:
+    async def _record(self, pod_address: PodAddress, pool: IPPool) -> bool:
         """Add an entry for a running Pod; return False if another one was added meanwhile."""
         if not pool.metadata.uid:
             with suppress(ApiAlreadyExists):
@@ -206,7 +199,7 @@ class WhereaboutsMigrator:
 
     async def _running_agents(self) -> list[str]:
         """Ask agents with slices for an inventory, as the controller does; return the nodes that answer."""
-        leases = await self._list_in_namespace(LEASES, labels=NODE_UID_LABEL)
+        leases = await self._list(LEASES, namespace=self._namespace, labels=NODE_UID_LABEL)
         held = {each.metadata.annotations.get(NODE_ANNOTATION, "") for each in leases if each.spec.holder_identity}
         asked = [each.metadata.name for each in await self._list(NODES) if each.metadata.name in held]
         question = f"revert-{self._clock.wall():.3f}"
@@ -258,7 +251,7 @@ def as_text(report: AdoptionReport, *, revert: bool = False) -> str:
 
 def _next(report: AdoptionReport, *, revert: bool) -> list[str]:
     """Return the next action."""
-    if any(each.problem is migration_report.Problem.DUPLICATE for each in report.findings):
+    if any(each.problem is Problem.DUPLICATE for each in report.findings):
         return ["an address has two owners: delete one of the Pods, then run the command again"]
     if report.steps and not report.applied:
         return ["nothing was changed: run the command with --apply"]
@@ -281,27 +274,7 @@ def _is_expired(lease: Lease, *, at: float) -> bool:
     return duration is not None and at > renewed + duration
 
 
-def _report(
-    found: migration_report.MigrationReport,
-    objects: migration_report.MigrationInputs,
-    *,
-    unreadable: tuple[str, ...],
-    steps: Sequence[MigrationStep],
-    applied: bool,
-) -> AdoptionReport:
-    return AdoptionReport(
-        pools=found.pools,
-        entries=found.entries,
-        reservations=found.reservations,
-        attachments=len(objects.nads),
-        findings=found.findings,
-        unreadable=unreadable,
-        steps=tuple(steps),
-        applied=applied,
-    )
-
-
-def _pool_for(pod_address: migration_report.PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
+def _pool_for(pod_address: PodAddress, pools: Sequence[IPPool]) -> IPPool | None:
     """Return the pool for an address: of the node's slice, or of the whole range, which may not exist yet."""
     if pod_address.range.slice_size:
         return next((each for each in pools if _is_slice_of(each, pod_address)), None)
@@ -310,7 +283,7 @@ def _pool_for(pod_address: migration_report.PodAddress, pools: Sequence[IPPool])
     return next((each for each in pools if each.metadata.name == name), absent)
 
 
-def _is_slice_of(pool: IPPool, pod_address: migration_report.PodAddress) -> bool:
+def _is_slice_of(pool: IPPool, pod_address: PodAddress) -> bool:
     try:
         range_ = parse_prefix(pool.spec.range)
     except InvalidInput:
@@ -319,15 +292,13 @@ def _is_slice_of(pool: IPPool, pod_address: migration_report.PodAddress) -> bool
     return pod_address.address in range_ and pool.metadata.name == place.name
 
 
-def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[migration_report.MigrationFinding]:
+def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
     """Return entries that Whereabouts cannot read, and whose addresses it would assign again."""
     for pool in pools:
         for key in pool.spec.allocations:
             if key.isdecimal() and int(key) >= KEY_LIMIT:
                 message = f"entry {key} is out of range for Whereabouts, which would assign it again: delete the Pod"
-                yield migration_report.MigrationFinding(
-                    problem=migration_report.Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message
-                )
+                yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message)
 
 
 def _parse_nads(
@@ -348,8 +319,8 @@ def _slice_annotations(node: Node) -> list[str]:
     return [each for each in (SLICE_INVENTORY_ANNOTATION, SLICE_REPORT_ANNOTATION) if each in node.metadata.annotations]
 
 
-def _metadata_keys(obj: KubeObject) -> list[str]:
-    return [*_own_keys(obj.metadata.labels), *_own_keys(obj.metadata.annotations)]
+def _is_marked(obj: KubeObject) -> bool:
+    return bool(_own_keys(obj.metadata.labels) or _own_keys(obj.metadata.annotations))
 
 
 def _own_keys(keys: Iterable[str]) -> list[str]:

@@ -3,7 +3,7 @@
 import asyncio
 
 from podpool.api.crds import crd_manifests
-from podpool.cli.connect import kube_connection, ledger_client, read_flat_file
+from podpool.cli.connect import kube_client, ledger_client, read_flat_file
 from podpool.cli.listen import parse_listen
 from podpool.cli.spec.options import NO_LEDGER
 from podpool.controller.controller import Controller
@@ -12,7 +12,6 @@ from podpool.controller.settings import NO_SUBNET, ControllerSettings, parse_sca
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
 from podpool.kube import crd_install
-from podpool.kube.client import KubeClient
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
@@ -34,9 +33,8 @@ def run_controller(  # noqa: PLR0913  one for each option
 ) -> None:
     """Run until stopped."""
     if not subnet and ledger != NO_LEDGER:
-        raise InvalidInput(
-            "--subnet", subnet, f"is required: name a subnet, or use --ledger {NO_LEDGER} for slices only"
-        )
+        reason = f"is required: name a subnet, or use --ledger {NO_LEDGER} for slices only"
+        raise InvalidInput("--subnet", subnet, reason)
     controller_settings = ControllerSettings(
         subnet=NO_SUBNET if ledger == NO_LEDGER else parse_subnet(subnet, what="--subnet"),
         whereabouts_namespace=whereabouts_namespace,
@@ -48,21 +46,13 @@ def run_controller(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
 
     async def run() -> None:
-        api = kube_connection(kubeconfig)
-        try:
-            async with ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file) as client:
-                controller = Controller(
-                    KubeClient(api),
-                    client,
-                    settings=controller_settings,
-                    clock=SystemClock(),
-                    rng=entropy.system_random(),
-                )
-                handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
-                async with serving(handler, host=host, port=port):
-                    await controller.run()
-        finally:
-            await api.close()
+        connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file)
+        async with kube_client(kubeconfig) as kube, connecting as client:
+            clock, rng = SystemClock(), entropy.system_random()
+            controller = Controller(kube, client, settings=controller_settings, clock=clock, rng=rng)
+            handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
+            async with serving(handler, host=host, port=port):
+                await controller.run()
 
     process.run(run)
 
@@ -71,11 +61,8 @@ def install_crds(*, kubeconfig: str) -> None:
     """Install the CustomResourceDefinitions and wait until they are established."""
 
     async def run() -> None:
-        api = kube_connection(kubeconfig)
-        try:
-            await crd_install.install_crds(KubeClient(api), crd_manifests())
-        finally:
-            await api.close()
+        async with kube_client(kubeconfig) as kube:
+            await crd_install.install_crds(kube, crd_manifests())
         names = ", ".join(str(each["metadata"]["name"]) for each in crd_manifests())
         print(f"installed: {names}")  # noqa: T201  the command's output
 

@@ -160,17 +160,8 @@ def _conditions(state: m.SubnetState) -> list[str]:
 def _subnet_table(found: m.SubnetList) -> Parts:
     rows = [
         (
-            each.subnet,
-            each.cidr,
-            each.capacity,
-            each.reserved,
-            each.cooling_down,
-            each.waiting,
-            _scaler(each),
-            _state(",".join(_conditions(each))),
-            each.projected,
-            each.excluded,
-            each.gateway or "-",
+            *(each.subnet, each.cidr, each.capacity, each.reserved, each.cooling_down, each.waiting, _scaler(each)),
+            *(_state(",".join(_conditions(each))), each.projected, each.excluded, each.gateway or "-"),
         )
         for each in found.subnets
     ]
