@@ -1,4 +1,4 @@
-"""Alerts can be read, speak of metrics that there are, and lead to what is to be done."""
+"""Alerts are valid, use metrics that exist, and name a heading of docs/operating.md as their runbook."""
 
 import asyncio
 import re
@@ -25,33 +25,33 @@ KNOWN: dict[str, DocumentedMetric] = {
 
 
 @pytest.fixture(params=RULES, ids=lambda rule: str(rule["alert"]))
-def rule(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  a rule as it is written
+def rule(request: pytest.FixtureRequest) -> Any:  # noqa: ANN401  a rule of the file
     return request.param
 
 
-def test_it_speaks_of_metrics_that_there_are(rule: dict[str, Any]) -> None:
+def test_its_metrics_exist(rule: dict[str, Any]) -> None:
     assert series_of(rule) <= KNOWN.keys()
 
 
-def test_its_sentence_has_labels_that_there_are(rule: dict[str, Any]) -> None:
-    there = {"instance", "job", *(label for series in series_of(rule) for label in KNOWN[series].labels)}
-    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= there
+def test_labels_in_its_summary_exist(rule: dict[str, Any]) -> None:
+    known = {"instance", "job", *(label for series in series_of(rule) for label in KNOWN[series].labels)}
+    assert set(re.findall(r"\$labels\.(\w+)", rule["annotations"]["summary"])) <= known
 
 
-def test_it_leads_to_what_is_to_be_done(rule: dict[str, Any]) -> None:
+def test_its_runbook_exists(rule: dict[str, Any]) -> None:
     headings = re.findall(r"^## (.+)$", (ROOT / "docs/operating.md").read_text(), re.MULTILINE)
     assert rule["annotations"]["runbook"] in {heading.lower().replace(" ", "-") for heading in headings}
     assert rule["labels"]["severity"] in {"critical", "warning"}
 
 
 def series_of(rule: dict[str, Any]) -> set[str]:
-    """The series that a rule is about; raises when it cannot be read."""
+    """Return the series in a rule's expression."""
     found: set[str] = set()
 
-    def look(part: promql_parser.Expr) -> None:
+    def collect(part: promql_parser.Expr) -> None:
         if isinstance(part, promql_parser.VectorSelector):
             found.add(str(part.name))
 
-    promql_parser.walk(promql_parser.parse(rule["expr"]), look)
+    promql_parser.walk(promql_parser.parse(rule["expr"]), collect)
     assert found
     return found

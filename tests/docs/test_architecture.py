@@ -1,4 +1,4 @@
-"""The page of the architecture is true where it has commands: an address goes to a Pod, and then elsewhere."""
+"""The commands in docs/architecture.md are run as they are written: an address moves from one node to another."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
         register(control_plane, "one", boot_id=BOOT.read_text().strip())
         register(control_plane, "two", boot_id="boot-of-other")
         commands = f"cp {program('ptp').parent}/* /opt/cni/bin\n" + commands_of("docs/architecture.md")
-        told = run_commands(
+        result = run_commands(
             commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one", OTHER="two"
         )
-    assert 0 == told.returncode, told.stdout
-    assert re.search(r"^one +3 +3 +pods ", told.stdout, re.MULTILINE), told.stdout
-    assert 2 == told.stdout.count("1 packets transmitted, 1 received")
-    first = re.findall(r"^eth0\S* +UP +(10\.50\.0\.\d+)/28", told.stdout, re.MULTILINE)
-    others = re.findall(r"^(10\.50\.0\.\d+)$", told.stdout, re.MULTILINE)
+    assert 0 == result.returncode, result.stdout
+    assert re.search(r"^one +3 +3 +pods ", result.stdout, re.MULTILINE), result.stdout
+    assert 2 == result.stdout.count("1 packets transmitted, 1 received")
+    first = re.findall(r"^eth0\S* +UP +(10\.50\.0\.\d+)/28", result.stdout, re.MULTILINE)
+    others = re.findall(r"^(10\.50\.0\.\d+)$", result.stdout, re.MULTILINE)
     assert 11 == len(others)
     assert first[0] in others

@@ -1,4 +1,4 @@
-"""No page has a command that nobody runs, or one that does not exist."""
+"""Every command of a page exists, and a test runs it."""
 
 import re
 import shlex
@@ -21,27 +21,27 @@ QUICK = {
     "podpool sim --seed 7 --profile restore-ledger": "podpool sim --seed 7 --profile narrow-restores",
     "podpool sim --seed 7 --trace": "podpool sim --seed 7 --profile narrow --trace",
 }
-"""Commands of pages that no test runs as a whole: each in the quick form that is run here."""
-LEFT_OUT = {
+"""Commands of pages that no test runs as a whole: each with the quick form that runs here."""
+EXEMPT = {
     "make up": "tests/lab/demo runs its scenario in the short form",
     "podpool up": "the same",
     "podpool up --scenario none": "tests/lab/demo does that, on other ports",
     "podpool up --fresh --scarcity off --mode reactive": "the same",
-    "make test": "is what runs this",
-    "make sim": "make test begins with it",
-    "make soak SEEDS=10000-20000": "what make sim plays, for as long as one likes",
+    "make test": "runs this test",
+    "make sim": "part of make test",
+    "make soak SEEDS=10000-20000": "make sim with more seeds",
 }
 """Commands that no test runs, and why."""
 
 
 def test_every_command_of_a_page_is_run() -> None:
-    """By a test that runs the page as a whole, here in a quick form, or there is a reason."""
+    """By a test that runs the whole page, or here in a quick form; exceptions have a reason."""
     alone = [line for page in PAGES if not runner_of(page) for line in lines_of(page)]
-    assert {*QUICK, *LEFT_OUT} == set(alone)
+    assert {*QUICK, *EXEMPT} == set(alone)
 
 
-def test_every_block_says_what_it_is() -> None:
-    """Else commands could stand in one that nobody looks into."""
+def test_every_code_block_has_a_language() -> None:
+    """Otherwise commands in it would not be found."""
     for page in PAGES:
         fences = re.findall(r"^```(.*)$", (ROOT / page).read_text(), re.MULTILINE)
         assert set(fences[::2]) <= LANGUAGES, page
@@ -57,17 +57,17 @@ def test_a_quick_form_works(command: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_in_sentences_exist(page: str) -> None:
-    """With their options."""
+    """Including their options."""
     text = re.sub(r"^```.*?^```", "", (ROOT / page).read_text(), flags=re.DOTALL | re.MULTILINE)
-    for told in re.findall(r"`(podpool [a-z][^`|]*)[`|]", text):
-        assert set(re.findall(r"--([a-z-]+)", told)) <= flags_of(told.split()[1:]), told
+    for command in re.findall(r"`(podpool [a-z][^`|]*)[`|]", text):
+        assert set(re.findall(r"--([a-z-]+)", command)) <= flags_of(command.split()[1:]), command
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
     for target in re.findall(r"`(?:\\w+=\\S+ )?make ([a-z-]+)", text):
         assert target in targets or target.startswith("bench-"), target
 
 
 def lines_of(page: str) -> Iterator[str]:
-    """The commands of a page, without what is said about them."""
+    """Return the commands of a page, without comments."""
     for line in commands_of(page).splitlines():
         command = re.sub(r"\s+# .*$", "", line).strip()
         if command:
@@ -75,7 +75,7 @@ def lines_of(page: str) -> Iterator[str]:
 
 
 def runner_of(page: str) -> Path | None:
-    """The test that runs all commands of a page."""
+    """Return the test that runs all commands of a page."""
     named = re.compile(rf"[\"/]{re.escape(Path(page).name)}\"")
     for test in set(ROOT.glob("tests/**/*.py")) - {Path(__file__)}:
         source = test.read_text()

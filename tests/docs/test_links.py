@@ -1,4 +1,4 @@
-"""Links between pages lead somewhere, also on a code host; those within docs/ are checked by the site too."""
+"""Links between pages have a target, also on a code host; the site checks those within docs/ too."""
 
 import re
 from pathlib import Path
@@ -11,18 +11,18 @@ PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
+def test_link_targets_exist(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page.read_text())):
         if re.match("https?://", target):
             continue
         file, _, anchor = target.partition("#")
-        there = page.parent / file if file else page
-        assert there.exists(), target
-        assert not anchor or anchor in anchors(there), target
+        target_page = page.parent / file if file else page
+        assert target_page.exists(), target
+        assert not anchor or anchor in anchors(target_page), target
 
 
 def anchors(page: Path) -> set[str]:
-    """Headings as a code host links to them."""
+    """Return the anchors of the headings, as code hosts build them."""
     headings = re.findall(r"^#+ (.+)$", without_code(page.read_text(), inline=False), re.MULTILINE)
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 

@@ -1,4 +1,4 @@
-"""Pages that follow from the code are those of the code."""
+"""Generated pages are up to date."""
 
 import pytest
 
@@ -6,6 +6,6 @@ from tools.docs import DOCS, pages
 
 
 @pytest.mark.parametrize("page", pages())
-def test_a_page_that_follows_from_the_code_is_current(page: str) -> None:
-    """Else: make docs."""
+def test_a_generated_page_is_current(page: str) -> None:
+    """If this fails, run make docs."""
     assert pages()[page]() == (DOCS / page).read_text()

@@ -1,4 +1,4 @@
-"""The figures of the README are the recorded ones."""
+"""The table of the README has the recorded results."""
 
 from pathlib import Path
 
@@ -28,7 +28,7 @@ def table_of(*results: Result) -> str:
 
 
 def test_the_table_matches_the_recorded_results() -> None:
-    """Else: make docs."""
+    """If this fails, run make docs."""
     text = (ROOT / "README.md").read_text()
     assert comparison(load(ROOT / "docs" / "benchmarks.json")) == text.partition(BEGIN)[2].partition(END)[0]
 

@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
-"""What a page asks for by itself; where a link leads is the reader's choice."""
+"""Elements and attributes that load a resource."""
 
 pytestmark = pytest.mark.integration
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Built as `make site` does, where a warning is an error: no broken link or anchor, no page that nobody finds."""
-    place = tmp_path_factory.mktemp("site")
+    """The site as `make site` builds it; a warning, such as a broken link, fails the build."""
+    target = tmp_path_factory.mktemp("site")
     done = subprocess.run(
-        [sys.executable, "-m", "tools.site", place], cwd=ROOT, check=False, capture_output=True, text=True
+        [sys.executable, "-m", "tools.site", target], cwd=ROOT, check=False, capture_output=True, text=True
     )
     assert 0 == done.returncode, done.stderr
-    return place
+    return target
 
 
-def test_every_page_is_there(site: Path) -> None:
+def test_every_page_exists(site: Path) -> None:
     pages = [page.relative_to(ROOT / "docs").with_suffix(".html") for page in (ROOT / "docs").rglob("*.md")]
     assert [] == [str(page) for page in pages if not (site / page).exists()]
 
@@ -48,7 +48,7 @@ def test_nothing_is_loaded_from_another_host(site: Path) -> None:
         assert not re.search(r"(url\([\"']?|@import [\"'])(https?:)?//", sheet.read_text()), sheet
 
 
-def test_what_is_looked_for_is_found_without_a_server(site: Path) -> None:
+def test_search_works_without_a_server(site: Path) -> None:
     """The index is a script, so that it loads from a file too."""
     index = (site / "searchindex.js").read_text()
     assert index.startswith("Search.setIndex(")
@@ -56,7 +56,7 @@ def test_what_is_looked_for_is_found_without_a_server(site: Path) -> None:
     assert "requestedipcount" in index
 
 
-def test_it_is_light_and_dark(site: Path) -> None:
+def test_it_has_a_dark_mode(site: Path) -> None:
     assert "prefers-color-scheme:dark" in "".join(sheet.read_text() for sheet in site.rglob("furo.css"))
 
 
@@ -67,14 +67,14 @@ def test_diagrams_are_svg(site: Path) -> None:
     assert "sequenceDiagram" not in page
 
 
-def test_a_diagram_that_cannot_be_drawn_is_an_error() -> None:
+def test_unsupported_diagram_syntax_is_an_error() -> None:
     with pytest.raises(UnsupportedSyntax, match="only sequenceDiagram"):
         draw("flowchart LR\n  a --> b")
     with pytest.raises(UnsupportedSyntax, match="alt else"):
         draw("sequenceDiagram\n  participant a as one\n  alt else")
 
 
-def test_the_navigation_is_the_list_of_the_first_page() -> None:
+def test_the_navigation_follows_the_index_page() -> None:
     page = "# t\n\n## Begin\n\n- [One](one.md): first\n- [Two](b/two.md)\n\n## Words\n\nnone\n"
     assert [("Begin", [("One", "one"), ("Two", "b/two")])] == list(trees(page))
 
@@ -87,6 +87,6 @@ class Reader(HTMLParser):
         self.loaded: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        told = dict(attrs)
-        if tag in LOADED and told.get("rel") not in {"next", "prev", "index", "search", "canonical"}:
-            self.loaded.append(told.get(LOADED[tag]) or "")
+        attributes = dict(attrs)
+        if tag in LOADED and attributes.get("rel") not in {"next", "prev", "index", "search", "canonical"}:
+            self.loaded.append(attributes.get(LOADED[tag]) or "")

@@ -1,0 +1,23 @@
+"""Modules that pages name exist, and the file map has every module."""
+
+import re
+
+import pytest
+
+from parts.pages import ROOT
+
+SOURCE = ROOT / "src" / "podpool"
+
+
+@pytest.mark.parametrize("path", re.findall(r"`([a-z]+/[a-z_/]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text()))
+def test_a_file_named_by_contributing_exists(path: str) -> None:
+    assert (SOURCE / path).exists() or (ROOT / path).exists()
+
+
+def test_a_module_named_by_the_architecture_page_exists() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text().partition("## File map")[0]
+    packages = "|".join(each.parent.name for each in SOURCE.glob("*/__init__.py"))
+    names = re.findall(rf"`((?:{packages})(?:\.[a-z_]+)+)(?:\.[A-Z]\w+)?`", text)
+    paths = [SOURCE.joinpath(*name.split(".")) for name in names]
+    assert paths
+    assert [] == [str(path) for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())]
