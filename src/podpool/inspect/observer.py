@@ -14,7 +14,7 @@ from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.view_models import INSPECTED_PODS
-from podpool.kube.backoff import backoff_delay
+from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
 from podpool.kube.discovery import cluster_uid
 from podpool.kube.informer import Informer
@@ -29,7 +29,7 @@ REFRESH_INTERVAL = 1.0
 """Seconds between two reads of subnet counters."""
 STALE_AFTER = 120.0
 """Seconds without any event after which the API server counts as unreachable; bookmarks arrive every minute."""
-BACKOFF_BASE, BACKOFF_MOST = 0.2, 10.0
+BACKOFF_BASE, BACKOFF_MAX = 0.2, 10.0
 
 _log = get_logger(__name__)
 
@@ -97,19 +97,18 @@ class Observer:
 
     async def _follow_ledger(self, ledger: LedgerClient) -> None:
         self.cluster = await cluster_uid(self._kube, rng=self._rng)
-        failures = 0
+        backoff = Backoff(rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
         while True:
             try:
                 async with aclosing(ledger.changes(self.cluster)) as changes:
                     async for change in changes:
-                        failures = 0
+                        backoff.reset()
                         self.model.problems.pop(LEDGER, None)
                         await self._take(change, ledger)
             except (PodpoolError, TimeoutError) as error:
                 self.model.problems[LEDGER] = str(error) or "the ledger does not respond"
                 _log.info("ledger stream failed, retrying", error=str(error))
-            failures += 1
-            await asyncio.sleep(backoff_delay(failures, rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MOST))
+            await backoff.wait()
 
     async def _read_counters(self, ledger: LedgerClient) -> None:
         """Read subnet counters: the ledger's stream carries decisions, not every grant."""
