@@ -73,14 +73,14 @@ def adds(home: Path, plugin: Path, config: Path, environment: Mapping[str, str],
 
     def call(command: str, prefix: str) -> list[float]:
         variables = {"CNI_COMMAND": command, "CNI_NETNS": "/run/netns/bench", "CNI_IFNAME": "eth0", "CNI_PATH": "/"}
-        told = subprocess.run(
+        completed = subprocess.run(
             [starter, str(at_once), str(of_each), prefix, config, plugin],
             env={**variables, **environment},
             check=True,
             stdout=subprocess.PIPE,
             text=True,
         )
-        took = [int(line) / 1e6 for line in told.stdout.split()]
+        took = [int(line) / 1e6 for line in completed.stdout.split()]
         if not all(took):
             raise RuntimeError(f"{plugin.name}: {sum(not each for each in took)} of {len(took)} {command}s failed")
         return took

@@ -83,7 +83,9 @@ class BenchNode:
     def fill(self, count: int) -> BenchNode:
         """Have so many addresses in use."""
         asyncio.run(self.calls("ADD", [f"resident-{number}" for number in range(count)]))
-        asyncio.run(self.calls("DEL", ["nobody"]))  # these have no Pods to be seen: a DEL makes the agent look again
+        asyncio.run(
+            self.calls("DEL", ["unknown"])
+        )  # no Pod events arrive for these: a DEL makes the agent decide again
         return self
 
     async def calls(self, command: str, sandboxes: list[str], *, at_once: int = 16) -> None:
@@ -96,7 +98,7 @@ class BenchNode:
             await self.call(command, sandbox)
 
     async def call(self, command: str, sandbox: str) -> float:
-        """Ask once; tells how many seconds it took."""
+        """Send one request and return the seconds that it took."""
         netns = f"/run/netns/{sandbox}"
         request = PluginRequest(command=command, container_id=sandbox, netns=netns, ifname="eth0", stdin=CONFIG)
         sent = encode_frame(encode_request(request))

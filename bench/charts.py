@@ -36,7 +36,7 @@ _MET, _MISSED, _GOAL = "#2a7f62", "#c0392b", "#555555"
 
 
 def draw(results: Sequence[Result], folder: Path) -> list[str]:
-    """Draw what there is to draw, each NAME.svg in the folder; tell the names."""
+    """Draw the charts of the results, each as NAME.svg in the folder; return the names."""
     ratios = [result for result in results if result.unit == "ratio"]
     exponents = sorted((result for result in results if result.unit == "exponent"), key=_growth_name)
     with mpl.rc_context(_STYLE):
@@ -102,7 +102,7 @@ def _decades(results: Sequence[Result]) -> tuple[float, float]:
 
 
 def _growth_name(result: Result) -> str:
-    """One picture for each scenario and unit: what shares no axis shares no picture."""
+    """Draw one chart per scenario and unit, so that all lines of a chart share its axes."""
     return f"growth-{result.command.removeprefix('make bench-')}-{result.measured_in.replace(' ', '-')}"
 
 

@@ -1,7 +1,7 @@
 """One cluster under measurement: a real API server, a ledger on PostgreSQL and a controller, each in its own process.
 
-Nodes are objects only: nobody runs on them. What happened is read from the API server's audit log, which has every call
-with its times, whoever made it; so nothing that measures takes part.
+Nodes are objects only: no agent runs on them. Results are read from the API server's audit log, which has the times of
+all calls of all callers; so measuring adds no load.
 """
 
 from __future__ import annotations
@@ -82,11 +82,11 @@ class Site:
         self.plane.stop()
 
     def join(self, nodes: int) -> list[Call]:
-        """Start the controller, and wait until every Node has its container; tells all calls that it made."""
+        """Start the controller, and wait until every Node has its network container; return all its calls."""
         mark = self.plane.audit.mark()
         self.controller.start()
-        told = f"{nodes} nodes have joined"
-        until(lambda: self._statuses(mark) >= nodes, told, timeout=TIMEOUT, interval=INTERVAL)
+        what = f"{nodes} nodes have joined"
+        until(lambda: self._statuses(mark) >= nodes, what, timeout=TIMEOUT, interval=INTERVAL)
         without = [each for each in self.plane.admin.get(CONFIGS)["items"] if not _containers(each)]
         if without:
             raise AssertionError(f"{len(without)} NNCs have no container, such as {without[0]}")
@@ -100,11 +100,11 @@ class Site:
         return {key: made[key] for key in ("apiVersion", "kind", "spec", "status")} | {"metadata": meta}
 
     def cpu(self) -> float:
-        """Tell the CPU seconds that controller and ledger have used."""
+        """Return the CPU seconds that controller and ledger have used."""
         return sum(map(cpu_of, (self.controller.pid, self.ledger.pid)))
 
     def memory(self) -> float:
-        """Tell what the controller has in memory, in MiB."""
+        """Return the memory of the controller, in MiB."""
         status = Path(f"/proc/{self.controller.pid}/status").read_text()
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
@@ -141,7 +141,7 @@ def site(server: Postgres, nodes: int) -> Iterator[Site]:
 
 
 def is_status(call: Call) -> bool:
-    """Tell whether a call has written an NNC's status."""
+    """Return whether a call has written an NNC's status."""
     return call.verb == "patch" and call.resource == STATUS and call.status < 300
 
 

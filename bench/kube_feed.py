@@ -29,7 +29,7 @@ def feeding(*, pods: int, events: int) -> Iterator[str]:
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdout is None:
-                raise RuntimeError("a feed tells its port")
+                raise RuntimeError("the feed did not print its port")
             yield f"http://127.0.0.1:{process.stdout.readline().strip()}"
         finally:
             process.kill()

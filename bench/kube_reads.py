@@ -38,15 +38,15 @@ def our_watch(address: str, events: int) -> Iterator[Run]:
 
     async def follow() -> float:
         async with mirrored(address) as store:
-            begun, heard, enough = time.process_time(), 0, asyncio.Event()
+            begun, received, enough = time.process_time(), 0, asyncio.Event()
 
-            def hear(_old: Pod | None, _new: Pod | None) -> None:
-                nonlocal heard
-                heard += 1
-                if heard == events:
+            def count(_old: Pod | None, _new: Pod | None) -> None:
+                nonlocal received
+                received += 1
+                if received == events:
                     enough.set()
 
-            store.subscribe(hear)
+            store.subscribe(count)
             await enough.wait()
             return (time.process_time() - begun) / events * 1e6
 
@@ -64,9 +64,9 @@ def official_watch(address: str, events: int) -> Iterator[Run]:
             cache = {each.metadata.uid: each for each in listed.items}
             version, begun = listed.metadata.resource_version, time.process_time()
             stream = WATCH().stream(api.list_pod_for_all_namespaces, resource_version=version)
-            for heard, event in enumerate(stream, start=1):
+            for received, event in enumerate(stream, start=1):
                 cache[event["object"].metadata.uid] = event["object"]
-                if heard == events:
+                if received == events:
                     break
             return (time.process_time() - begun) / events * 1e6
 
@@ -75,7 +75,7 @@ def official_watch(address: str, events: int) -> Iterator[Run]:
 
 @contextmanager
 def our_memory(address: str, pods: int) -> Iterator[Run]:
-    """List into a reflector's store; bytes for each."""
+    """List into an informer's cache; bytes per object."""
 
     async def fill() -> float:
         with traced() as used:
@@ -87,17 +87,17 @@ def our_memory(address: str, pods: int) -> Iterator[Run]:
 
 
 async def listed(address: str) -> ObjectCache[Pod]:
-    """List once, and keep nothing but what was listed."""
-    async with following(address) as mirror, aclosing(mirror.stream()) as events:
+    """List once, and keep only the cache."""
+    async with following(address) as informer, aclosing(informer.stream()) as events:
         first = await anext(events)
         if isinstance(first, Replaced):
-            mirror.cache.replace(first.objects)
-        return mirror.cache
+            informer.cache.replace(first.objects)
+        return informer.cache
 
 
 @contextmanager
 def official_memory(address: str, pods: int) -> Iterator[Run]:
-    """List into a dictionary; bytes for each."""
+    """List into a dictionary; bytes per object."""
 
     def run(_repetition: int) -> float:
         with official(address) as api, traced() as used:
@@ -109,12 +109,12 @@ def official_memory(address: str, pods: int) -> Iterator[Run]:
 
 @asynccontextmanager
 async def mirrored(address: str) -> AsyncIterator[ObjectCache[Pod]]:
-    """Have a reflector at work that has listed."""
-    async with following(address) as mirror:
-        running = asyncio.ensure_future(mirror.run())
+    """Yield the cache of a running informer after its first list."""
+    async with following(address) as informer:
+        running = asyncio.ensure_future(informer.run())
         try:
-            await mirror.cache.synced.wait()
-            yield mirror.cache
+            await informer.cache.synced.wait()
+            yield informer.cache
         finally:
             running.cancel()
             await asyncio.wait([running])
@@ -122,7 +122,7 @@ async def mirrored(address: str) -> AsyncIterator[ObjectCache[Pod]]:
 
 @asynccontextmanager
 async def following(address: str) -> AsyncIterator[Informer[Pod]]:
-    """Have a reflector, and the road under it."""
+    """Yield an informer with its transport."""
     transport = HttpTransport(address)
     try:
         yield Informer(KubeClient(transport), PODS, rng=random.Random(1))  # noqa: S311  seeded
@@ -132,7 +132,7 @@ async def following(address: str) -> AsyncIterator[Informer[Pod]]:
 
 @contextmanager
 def official(address: str) -> Iterator[Any]:
-    """Have the official client."""
+    """Yield the official client."""
     with ApiClient(Configuration(host=address)) as client:
         yield CoreV1Api(client)
 

@@ -53,7 +53,7 @@ def prepare(plane: ControlPlane) -> None:
     """Define our kinds, and make the objects that are patched."""
 
     async def make() -> None:
-        transport = road(plane)
+        transport = transport_to(plane)
         try:
             client = KubeClient(transport, timeout=60.0)
             await install_crds(client, crd_manifests())
@@ -69,7 +69,7 @@ def prepare(plane: ControlPlane) -> None:
 def our_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
     """Write with our client; writes per second."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        transport = road(plane)
+        transport = transport_to(plane)
         client = KubeClient(transport)
 
         def turn(_repetition: int) -> float:
@@ -134,8 +134,8 @@ async def per_second(lanes: list[list[Coroutine[Any, Any, object]]]) -> float:
     return sum(len(lane) for lane in lanes) / (time.perf_counter() - begun)
 
 
-def road(plane: ControlPlane) -> HttpTransport:
-    """Lay the road that our daemons have."""
+def transport_to(plane: ControlPlane) -> HttpTransport:
+    """Return the transport that the daemons use."""
     headers = {"authorization": f"Bearer {plane.admin.token}"}
     return HttpTransport(
         f"https://127.0.0.1:{plane.port}", tls=tls(plane), headers=lambda: headers, connections=AT_ONCE

@@ -51,13 +51,13 @@ class Standing:
         return Delay(p50=1e3 * statistics.median(delays), p99=1e3 * statistics.quantiles(delays, n=100)[98])
 
     def cpu_per_change(self, changes: int, *, rate: float) -> float:
-        """Tell what a change costs controller and ledger, in microseconds of CPU."""
+        """Return the CPU of controller and ledger per change, in microseconds."""
         before = self._place.cpu()
         self._change(changes, rate=rate)
         return 1e6 * (self._place.cpu() - before) / changes
 
     def writes_while_quiet(self) -> int:
-        """Count what the controller writes while nothing happens, but for its Lease."""
+        """Return the number of writes of an idle controller, without its Lease."""
         audit = self._place.plane.audit
         time.sleep(SETTLED)
         mark = audit.mark()
@@ -66,14 +66,14 @@ class Standing:
         return len([each for each in calls if each.verb in WRITES and each.resource != "leases"])
 
     def _change(self, changes: int, *, rate: float) -> list[float]:
-        """Have random nodes ask for another batch each; tells how long each waits, in seconds."""
+        """Request another batch for random nodes; return how long each waits, in seconds."""
         numbers = self._chance.sample(range(self._nodes), min(changes, self._nodes))
         self._asked.update(numbers)
         wanted = {number: BATCH * self._asked[number] - 1 for number in numbers}
         mark = self._place.plane.audit.mark()
         self._place.crowd.run(self._place.crowd.ask_at(rate, wanted))
-        told = f"{len(numbers)} changes were answered"
-        until(lambda: len(self._waits(mark)) == len(numbers), told, interval=INTERVAL)
+        what = f"{len(numbers)} changes were answered"
+        until(lambda: len(self._waits(mark)) == len(numbers), what, interval=INTERVAL)
         return list(self._waits(mark).values())
 
     def _waits(self, mark: int) -> dict[str, float]:

@@ -56,23 +56,23 @@ def load(path: Path) -> RecordedResults:
     return msgspec.json.decode(path.read_bytes(), type=RecordedResults)
 
 
-def save(path: Path, book: RecordedResults) -> None:
+def save(path: Path, recorded: RecordedResults) -> None:
     """Write the file, formatted so that one changed result changes only its own lines."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(book), indent=2) + b"\n")
+    path.write_bytes(msgspec.json.format(msgspec.json.encode(recorded), indent=2) + b"\n")
 
 
 def merged(
-    book: RecordedResults,
+    recorded: RecordedResults,
     results: Iterable[Result],
     *,
     machine: Mapping[str, str | int],
     versions: Mapping[str, str],
 ) -> RecordedResults:
-    """The book with these results in it. Versions of peers who did not take part this time stay."""
-    by_id = {result.id: result for result in (*book.results, *results)}
+    """Return the recorded results with these added. Versions of peers that were not measured this time stay."""
+    by_id = {result.id: result for result in (*recorded.results, *results)}
     return RecordedResults(
         machine=dict(machine),
-        versions=dict(sorted((book.versions | dict(versions)).items())),
+        versions=dict(sorted((recorded.versions | dict(versions)).items())),
         results=tuple(by_id[key] for key in sorted(by_id)),
     )

@@ -78,7 +78,7 @@ class Trial(Struct, frozen=True, kw_only=True):
 
 
 class Scenario(Struct, frozen=True, kw_only=True):
-    """One `make bench-NAME`. The ids are told beforehand, so that a number can be traced to who makes it."""
+    """One `make bench-NAME`. The ids are declared, so that a result can be traced to its scenario."""
 
     name: str
     summary: str

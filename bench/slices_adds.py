@@ -74,7 +74,7 @@ class Turns:
             self._configs[network],
         ]
         begun = time.perf_counter()
-        told = subprocess.run(
+        completed = subprocess.run(
             [compiled(SPAWNER, self._site.home), *words, plugin],
             env={**variables, **environment},
             check=True,
@@ -83,7 +83,7 @@ class Turns:
             text=True,
         )
         wall = time.perf_counter() - begun
-        took = [int(line) / 1e6 for line in told.stdout.split()]
+        took = [int(line) / 1e6 for line in completed.stdout.split()]
         if not all(took):
             raise RuntimeError(f"{plugin.name}: {sum(not each for each in took)} of {len(took)} {command}s failed")
         return Adds(per_second=len(took) / wall, p99=statistics.quantiles(took, n=100, method="inclusive")[-1])

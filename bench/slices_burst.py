@@ -28,7 +28,7 @@ from podpool.cni.build import build
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from bench.slices_nodes import ManyNodes, PlayedNode
+    from bench.slices_nodes import ManyNodes, SimulatedNode
 
 STARTER = Path(__file__).with_name("pods.c")
 THEIRS = "theirs"
@@ -65,28 +65,28 @@ class Bursts:
 
     def _ours(self, turn: int) -> Burst:
         """With plugin processes, on nodes that have doors."""
-        return self._cluster.crowd.run(self._played(turn, self._cluster.nodes[: self._nodes], processes=True))
+        return self._cluster.crowd.run(self._burst(turn, self._cluster.nodes[: self._nodes], processes=True))
 
     def _simulated(self, turn: int) -> Burst:
         """Without: the agents are asked as if by a plugin, all nodes at once."""
-        return self._cluster.crowd.run(self._played(turn, self._cluster.nodes, processes=False))
+        return self._cluster.crowd.run(self._burst(turn, self._cluster.nodes, processes=False))
 
-    async def _played(self, turn: int, nodes: Sequence[PlayedNode], *, processes: bool) -> Burst:
+    async def _burst(self, turn: int, nodes: Sequence[SimulatedNode], *, processes: bool) -> Burst:
         await self._cluster.settle()
-        before = [(each.road.received, each.road.on_the_way) for each in nodes]
-        seconds = await (self._started("ADD", turn) if processes else self._asked("ADD", turn, nodes))
+        before = [(each.transport.received, each.transport.during_adds) for each in nodes]
+        seconds = await (self._started("ADD", turn) if processes else self._request("ADD", turn, nodes))
         given = sum(each.given() for each in nodes)
         if given != len(nodes) * NETWORKS:
             raise AssertionError(f"{given} addresses were given to {len(nodes)} Pods of {NETWORKS} networks")
-        calls = sum(each.road.on_the_way - had for each, (_, had) in zip(nodes, before, strict=True))
+        calls = sum(each.transport.during_adds - had for each, (_, had) in zip(nodes, before, strict=True))
         await self._cluster.settle()
-        received = sum(each.road.received - had for each, (had, _) in zip(nodes, before, strict=True))
-        await (self._started("DEL", turn) if processes else self._asked("DEL", turn, nodes))
+        received = sum(each.transport.received - had for each, (had, _) in zip(nodes, before, strict=True))
+        await (self._started("DEL", turn) if processes else self._request("DEL", turn, nodes))
         return Burst(
             addresses=given, seconds=seconds, calls_per_add=calls / given, bytes_per_node=received / len(nodes)
         )
 
-    async def _asked(self, command: str, turn: int, nodes: Sequence[PlayedNode]) -> float:
+    async def _request(self, command: str, turn: int, nodes: Sequence[SimulatedNode]) -> float:
         configs = [(self._cluster.configs_home / f"{number}.conf").read_bytes() for number in range(NETWORKS)]
         begun = time.perf_counter()
         await asyncio.gather(*(each.call(command, f"simulated-{turn}", configs) for each in nodes))
@@ -123,10 +123,10 @@ class Bursts:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
-        told, _ = await process.communicate()
+        output, _ = await process.communicate()
         if process.returncode:
             raise RuntimeError(f"Pods could not be started: {process.returncode}")
-        return [int(line) / 1e9 for line in told.split()]
+        return [int(line) / 1e9 for line in output.split()]
 
 
 class Theirs:

@@ -50,7 +50,7 @@ class Growth:
         self._grow(nodes)
 
     def bytes_read(self, size: int, turn: int) -> float:
-        """Tell what one node read at a size."""
+        """Return the bytes that one node read at a size."""
         self.reach(size)
         return self._reads[size][turn]
 
@@ -66,7 +66,7 @@ class Growth:
         for command in ("ADD", "DEL"):
             await probe.call(command, "probe", configs)
             await cluster.settle()
-        return float(probe.road.received)
+        return float(probe.transport.received)
 
 
 class Watchers:
@@ -94,7 +94,7 @@ class Watchers:
         pid = self._plane.apiserver.pid
         before = cpu_of(pid)
         self._crowd.run(self._write(writes))
-        time.sleep(SETTLED)  # what is told to watches is told after the answer
+        time.sleep(SETTLED)  # watches receive an event after the response
         return 1e6 * (cpu_of(pid) - before) / writes
 
     async def _opened(self) -> aiohttp.ClientSession:

@@ -19,7 +19,7 @@ import msgspec
 from bench.kube_writes import tls
 from bench.load_generator import AT_ONCE, Crowd, node
 from bench.slices_cluster import ATTACHMENTS, begin_slices, defined
-from bench.slices_transports import ADDING, NAMESPACE, Road, SharedWatches
+from bench.slices_transports import ADDING, NAMESPACE, CountingTransport, SharedWatches
 from parts.installation import Installation
 from parts.whereabouts import Whereabouts
 from podpool.agent.agent import Agent
@@ -60,12 +60,12 @@ class ManyNodes(Installation):
     def __init__(self, plane: ControlPlane, home: Path) -> None:
         super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
         self.crowd = Crowd(plane)
-        self.nodes: list[PlayedNode] = []
+        self.nodes: list[SimulatedNode] = []
         self.configs_home, self.doors = home / "networks", home / "doors"
         self.journals = tempfile.TemporaryDirectory(dir=IN_MEMORY if IN_MEMORY.is_dir() else None)
         self._whereabouts = Whereabouts(plane, home)
         self._trust = tls(plane)
-        self._admin = self._road(2 * AT_ONCE, plane.admin.token)
+        self._admin = self._connect(2 * AT_ONCE, plane.admin.token)
         self._shared = SharedWatches(self._admin)
         self._tasks: list[asyncio.Task[None]] = []
 
@@ -101,7 +101,7 @@ class ManyNodes(Installation):
     async def settle(self) -> None:
         """Wait until every IPPool shows what its node gave."""
         writes = -1
-        while writes != (writes := sum(each.road.writes for each in self.nodes)):
+        while writes != (writes := sum(each.transport.writes for each in self.nodes)):
             await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", interval=INTERVAL)
             await asyncio.sleep(QUIET)  # one may be about to be written
 
@@ -116,14 +116,14 @@ class ManyNodes(Installation):
                 raise TimeoutError(f"timed out after {TIMEOUT:.0f} s waiting until {what}")
             await asyncio.sleep(interval)
 
-    async def _made(self, numbers: Iterable[int], *, alone: bool) -> list[PlayedNode]:
+    async def _made(self, numbers: Iterable[int], *, alone: bool) -> list[SimulatedNode]:
         gate = asyncio.Semaphore(AT_ONCE)
 
-        async def one(number: int) -> PlayedNode:
+        async def one(number: int) -> SimulatedNode:
             async with gate:
                 token = await self._token(node(number))
-            road: Transport = self._road(AT_ONCE, token) if alone or number < OWN else self._shared
-            return PlayedNode(number, road, token, journals=Path(self.journals.name), doors=self.doors)
+            transport: Transport = self._connect(AT_ONCE, token) if alone or number < OWN else self._shared
+            return SimulatedNode(number, transport, token, journals=Path(self.journals.name), doors=self.doors)
 
         return list(await asyncio.gather(*map(one, numbers)))
 
@@ -143,7 +143,7 @@ class ManyNodes(Installation):
             raise AssertionError(f"{request.method} {request.path}: {said.decode()}")
         return dict(msgspec.json.decode(said))
 
-    def _road(self, connections: int, token: str) -> HttpTransport:
+    def _connect(self, connections: int, token: str) -> HttpTransport:
         headers = {"authorization": f"Bearer {token}"}
         base = f"https://127.0.0.1:{self.plane.port}"
         return HttpTransport(base, tls=self._trust, headers=lambda: headers, connections=connections)
@@ -159,20 +159,20 @@ class ManyNodes(Installation):
         await self._admin.close()
 
 
-class PlayedNode:
-    """A node that is nothing but its agent."""
+class SimulatedNode:
+    """A node that consists only of its agent."""
 
-    def __init__(self, number: int, road: Transport, token: str, *, journals: Path, doors: Path) -> None:
+    def __init__(self, number: int, transport: Transport, token: str, *, journals: Path, doors: Path) -> None:
         self.name = node(number)
-        self.road = Road(road, token)
-        self._transport = road
+        self.transport = CountingTransport(transport, token)
+        self._transport = transport
         self._door = doors / f"{self.name}.sock"
         self._has_door = number < OWN
         self._disk = LocalDisk(journals / self.name)
         deps = AgentDeps(
             node=self.name,
             boot_id=f"boot-{number}",
-            kube=KubeClient(self.road, timeout=DEADLINE),
+            kube=KubeClient(self.transport, timeout=DEADLINE),
             disk=self._disk,
             clock=SystemClock(),
             rng=random.Random(number),  # noqa: S311  the same each time
@@ -221,7 +221,7 @@ class PlayedNode:
 
     def shown(self) -> bool:
         """Whether its IPPools show what it gave, as far as nothing is about to be written."""
-        return not self.road.open and not any(each.lag for each in self._agent.metrics_snapshot().slices)
+        return not self.transport.open and not any(each.lag for each in self._agent.metrics_snapshot().slices)
 
     def given(self) -> int:
         """How many addresses its Pods have."""

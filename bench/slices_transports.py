@@ -33,34 +33,34 @@ BOOKMARKS = 45.0
 """Seconds between two signs of life, which a client waits 90 for."""
 
 ADDING: ContextVar[bool] = ContextVar("adding", default=False)
-"""Set in whatever is done for an ADD before it is answered."""
+"""Set while an ADD is processed."""
 
 
-class Road:
-    """One node's road: who asks, how often, and how much is answered."""
+class CountingTransport:
+    """A node's transport that adds its token and counts calls and received bytes."""
 
-    def __init__(self, road: Transport, token: str) -> None:
+    def __init__(self, transport: Transport, token: str) -> None:
         self.received = 0
-        """Bytes of the server's answers and watches, without their heads."""
-        self.on_the_way = 0
-        """Calls that were made on the way of an ADD."""
+        """Bytes of responses and watches, without headers."""
+        self.during_adds = 0
+        """Calls during an ADD."""
         self.calls = 0
         self.writes = 0
         self.open = 0
-        """Calls that are not answered yet, but for watches."""
-        self._road = road
+        """Calls without a response yet, except watches."""
+        self._transport = transport
         self._headers = {"authorization": f"Bearer {token}"}
 
     async def send(self, request: Request) -> Response:
         """Count a request and what comes back."""
-        self.on_the_way += ADDING.get()
+        self.during_adds += ADDING.get()
         self.calls += 1
         self.writes += request.method != "GET"
         ends = 0 if request.query.get("watch") else 1
         self.open += ends
         asked = msgspec.structs.replace(request, headers={**request.headers, **self._headers})
         try:
-            response = await self._road.send(asked)
+            response = await self._transport.send(asked)
         except BaseException:
             self.open -= ends
             raise
@@ -118,12 +118,12 @@ def by_label(seen: _Seen) -> str:
 
 
 class SharedWatches:
-    """A road on which lists and watches of single nodes are served from one watch of each kind."""
+    """A transport that serves lists and watches of single nodes from one watch per kind."""
 
-    def __init__(self, road: Transport) -> None:
-        self._road = road
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
         self._kinds = {
-            path: Followed(road, path, selector)
+            path: Followed(transport, path, selector)
             for path, selector in (
                 (NODES.path(), by_name),
                 (PODS.path(), by_node),
@@ -152,15 +152,15 @@ class SharedWatches:
                 return followed.watch(selector, since=int(query["resourceVersion"]))
             if query.get("resourceVersion") == "0":
                 return followed.list(selector)
-        return await self._road.send(request)
+        return await self._transport.send(request)
 
 
 class Followed:
     """One kind: its objects as the server wrote them, by the selector that they fit."""
 
-    def __init__(self, road: Transport, path: str, selector: Callable[[_Seen], str]) -> None:
+    def __init__(self, transport: Transport, path: str, selector: Callable[[_Seen], str]) -> None:
         self.listed = asyncio.Event()
-        self._road = road
+        self._transport = transport
         self._path = path
         self._selector = selector
         self._revision = 0
@@ -199,12 +199,12 @@ class Followed:
             while True:
                 query = {"watch": "true", "allowWatchBookmarks": "true", "timeoutSeconds": "3600"}
                 query["resourceVersion"] = str(self._revision)
-                async with aclosing(self._follow(query)) as told:
-                    async for line in told:
-                        self._tell(line)
+                async with aclosing(self._follow(query)) as event:
+                    async for line in event:
+                        self._dispatch(line)
 
     async def _list(self) -> None:
-        response = await self._road.send(Request(method="GET", path=self._path))
+        response = await self._transport.send(Request(method="GET", path=self._path))
         page = _PAGE.decode(await response.read())
         for each in page.items:
             seen = _SEEN.decode(each)
@@ -212,7 +212,10 @@ class Followed:
         self._revision = int(page.metadata.resource_version)
 
     async def _follow(self, query: dict[str, str]) -> AsyncGenerator[bytes, None]:
-        response, lines = await self._road.send(Request(method="GET", path=self._path, query=query)), LineSplitter()
+        response, lines = (
+            await self._transport.send(Request(method="GET", path=self._path, query=query)),
+            LineSplitter(),
+        )
         try:
             async for piece in response.stream:
                 for line in lines.feed(piece):
@@ -220,19 +223,19 @@ class Followed:
         finally:
             await response.close()
 
-    def _tell(self, line: bytes) -> None:
-        told = _LINE.decode(line)
-        if told.type == "ERROR":
+    def _dispatch(self, line: bytes) -> None:
+        event = _LINE.decode(line)
+        if event.type == "ERROR":
             raise ConnectionError(f"the watch of {self._path} was refused: {line.decode()}")
-        seen = _SEEN.decode(told.object)
+        seen = _SEEN.decode(event.object)
         self._revision = int(seen.metadata.resource_version)
-        if told.type == "BOOKMARK":
+        if event.type == "BOOKMARK":
             return
         selector = self._selector(seen)
-        if told.type == "DELETED":
+        if event.type == "DELETED":
             self._objects[selector].pop(_key(seen), None)
         else:
-            self._objects[selector][_key(seen)] = bytes(told.object)
+            self._objects[selector][_key(seen)] = bytes(event.object)
         self._lines[selector].append((self._revision, line + b"\n"))
         for queue in self._watches.get(selector, ()):
             queue.put_nowait(line + b"\n")

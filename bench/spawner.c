@@ -1,4 +1,4 @@
-/* Starts a CNI plugin many times, several at once, and tells how long each took from its start to its exit.
+/* Starts a CNI plugin many times, several at once, and prints how long each took from its start to its exit.
  *
  * spawner AT_ONCE COUNT PREFIX CONFIG PROGRAM: CNI_CONTAINERID is PREFIX and a number, CNI_ARGS names a Pod like it, the
  * configuration comes from a file, everything else from our environment. Prints nanoseconds, one line for each; a plugin that fails is a line of 0.

@@ -35,12 +35,12 @@ SIZES = (10, 300, 10_000)
 
 def beside_host_local(suffix: str, what: str) -> Ratio:
     """An ADD of ours beside one of theirs."""
-    told = f"plugin ADD, process start to exit, {what}: host-local / podpool"
-    return Ratio(id=f"add-vs-host-local-{suffix}", what=told, goal=">= 5", ours=OURS, theirs=THEIRS, better="lower")
+    text = f"plugin ADD, process start to exit, {what}: host-local / podpool"
+    return Ratio(id=f"add-vs-host-local-{suffix}", what=text, goal=">= 5", ours=OURS, theirs=THEIRS, better="lower")
 
 
 def alone(name: str, what: str, goal: str) -> Median:
-    """A figure of ours, beside nobody's."""
+    """A result without a peer."""
     return Median(id=name, what=what, goal=goal, side=OURS)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 OURS, THEIRS = "podpool", "host-local"
 WHEREABOUTS, SLICED = "Whereabouts", "Whereabouts, node slices"
 PODS_OF_A_NODE, PODS_OF_TEN_NETWORKS = 110, 10
-"""What a kubelet takes unless told otherwise; and what it takes a while to connect."""
+"""The kubelet's default maximum; and a number that takes a while to connect."""
 ROUNDS = 5
 
 POD_START = Ratio(

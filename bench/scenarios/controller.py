@@ -73,7 +73,7 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
         at_most=5,
         warmed=1,
     )
-    yield told(
+    yield single(
         "join-calls-per-node",
         "API calls of the controller per joining node",
         lambda turn: joins.of(sizes[1_000], turn).calls_per_node,
@@ -82,13 +82,13 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
         at_most=5,
     )
     for size in SIZES:
-        yield told(
+        yield single(
             f"join-seconds-{size}",
             f"{size:,} nodes join at once: until every NNC has its network container",
             partial(_join_seconds, joins, sizes[size]),
             unit="s",
         )
-    yield told(
+    yield single(
         "controller-memory-mib",
         "memory of the controller with 5,000 nodes",
         lambda turn: joins.of(sizes[5_000], turn).memory,
@@ -117,19 +117,19 @@ def changing(
         return joins.bare(middle, 1) / 2 / 2
 
     for quantile in ("p50", "p99"):
-        yield told(
+        yield single(
             f"change-ms-{quantile}",
             f"5,000 nodes, half the change rate of a bare loop: spec to status, {quantile}",
             partial(_change_ms, stands, rate, quantile, large, changes),
             unit="ms",
             at_most=3,
         )
-    yield told("change-rate", "rate of these changes", lambda _: rate(), unit="1/s")
+    yield single("change-rate", "rate of these changes", lambda _: rate(), unit="1/s")
 
 
 def quiet(stands: Callable[[int], Standing], nodes: int) -> Trial:
     """Nothing happens."""
-    return told(
+    return single(
         "steady-writes",
         "writes of the controller in 30 idle s, 5,000 nodes, without its Lease",
         lambda _: float(stands(nodes).writes_while_quiet()),
@@ -138,8 +138,8 @@ def quiet(stands: Callable[[int], Standing], nodes: int) -> Trial:
     )
 
 
-def told(id_: str, what: str, run: Run, *, unit: str, goal: str | None = None, at_most: int = 2) -> Trial:
-    """A trial of one side, whose figure is told as it is."""
+def single(id_: str, what: str, run: Run, *, unit: str, goal: str | None = None, at_most: int = 2) -> Trial:
+    """Return a trial without a peer."""
     count = Median(id=id_, what=what, goal=goal, side=OURS)
     return Trial(sides=(Side(OURS, each_turn(run)),), unit=unit, counts=(count,), at_most=at_most, warmed=1)
 

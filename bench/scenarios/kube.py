@@ -119,7 +119,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 SCENARIO = Scenario(
     name="kube",
-    summary="the road to the API server, beside the official client and a bare loop",
+    summary="the client of the API server, compared to the official one and to a bare loop",
     ids=tuple(count.id for count in COUNTS),
     setup=trials,
 )

@@ -42,13 +42,13 @@ TWO_MINUTES = 120.0
 
 
 def beside(mode: str, what: str, goal: str) -> Ratio:
-    """Our ADDs per second beside theirs."""
-    told = f"plugin ADDs per second, {AT_ONCE} at once, {what}: podpool / Whereabouts"
-    return Ratio(id=f"{mode}-vs-whereabouts-16", what=told, goal=goal, ours=OURS, theirs=THEIRS, better="higher")
+    """Compare ADDs per second."""
+    text = f"plugin ADDs per second, {AT_ONCE} at once, {what}: podpool / Whereabouts"
+    return Ratio(id=f"{mode}-vs-whereabouts-16", what=text, goal=goal, ours=OURS, theirs=THEIRS, better="higher")
 
 
 def alone(id_: str, what: str, goal: str | None = None) -> Median:
-    """A figure of ours; theirs beside it, where they have one."""
+    """A result of podpool, with that of the peer if there is one."""
     return Median(id=id_, what=what, goal=goal, side=OURS)
 
 

@@ -6,7 +6,7 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from bench.slices_transports import ADDING, NAMESPACE, Road, SharedWatches
+from bench.slices_transports import ADDING, NAMESPACE, CountingTransport, SharedWatches
 from podpool.api.crds import crd_manifests
 from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
 from podpool.kube.client import KubeClient
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class Nodes:
-    """An API server in process, a road that all share, and reflectors of single nodes."""
+    """An API server in process, a transport that all share, and reflectors of single nodes."""
 
     def __init__(self) -> None:
         self.server = ResourceHandler(ObjectStore(clock=LoopClock(), rng=random.Random(1)))  # noqa: S311  seeded
@@ -42,9 +42,9 @@ class Nodes:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def follow(self, node: str, road: Transport) -> Informer[IPPool]:
+    def follow(self, node: str, transport: Transport) -> Informer[IPPool]:
         made = Informer(
-            KubeClient(road),
+            KubeClient(transport),
             IP_POOLS,
             rng=random.Random(2),  # noqa: S311  seeded
             namespace=NAMESPACE,
@@ -91,7 +91,7 @@ def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
 
 def test_it_receives_as_much_as_over_a_road_of_its_own_but_for_the_heads_of_lists() -> None:
     async def story(nodes: Nodes) -> None:
-        own, shared = Road(nodes.server, "token"), Road(nodes.shared, "token")
+        own, shared = CountingTransport(nodes.server, "token"), CountingTransport(nodes.shared, "token")
         nodes.follow("a", own)
         nodes.follow("a", shared)
         await asyncio.sleep(1)
@@ -110,27 +110,27 @@ def test_watches_that_nothing_happens_on_last() -> None:
     """A client gives up a watch that says nothing for a minute and a half."""
 
     async def story(nodes: Nodes) -> None:
-        road = Road(nodes.shared, "token")
-        follower = nodes.follow("a", road)
+        transport = CountingTransport(nodes.shared, "token")
+        follower = nodes.follow("a", transport)
         await asyncio.sleep(1)
-        begun = road.calls
+        begun = transport.calls
         await asyncio.sleep(200)
         await nodes.make("late", "a")
         await asyncio.sleep(1)
-        assert begun == road.calls
+        assert begun == transport.calls
         assert 1 == len(list(follower.cache.values()))
 
     with_nodes(story)
 
 
-def test_calls_are_counted_as_on_the_way_only_where_they_are_made_for_an_add() -> None:
+def test_only_calls_of_an_add_count_as_during_adds() -> None:
     async def story(nodes: Nodes) -> None:
-        road = Road(nodes.shared, "token")
-        kube = KubeClient(road)
+        transport = CountingTransport(nodes.shared, "token")
+        kube = KubeClient(transport)
         await kube.list(IP_POOLS, namespace=NAMESPACE)
         ADDING.set(True)
         await nodes.make("mine", "a")
         await kube.get(IP_POOLS, "mine", namespace=NAMESPACE)
-        assert (1, 2, 0) == (road.on_the_way, road.calls, road.writes)
+        assert (1, 2, 0) == (transport.during_adds, transport.calls, transport.writes)
 
     with_nodes(story)
