@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from podpool.cli.commands.cni import install_plugin, uninstall_plugin
+from podpool.cli.commands.install import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
 from podpool.cni import install as installer
 from podpool.cni.install import PluginDoesNotRun, install, python_plugin, uninstall

@@ -7,7 +7,7 @@ import asyncio
 import fcntl
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -118,24 +118,17 @@ async def open_cluster(connection: Connection) -> AsyncIterator[ClusterContext]:
     api = _api_connection(chosen)
     try:
         async with _open_ledger(chosen) as ledger:
+            kube, server, namespace, clock = KubeClient(api), str(api.base), _namespace(chosen), SystemClock()
             yield ClusterContext(
-                kube=KubeClient(api),
-                server=str(api.base),
-                namespace=_namespace(chosen),
-                ledger=ledger,
-                clock=SystemClock(),
-                printer=printer,
+                kube=kube, server=server, namespace=namespace, ledger=ledger, clock=clock, printer=printer
             )
     finally:
         await api.close()
 
 
-@asynccontextmanager
-async def _open_ledger(connection: Connection) -> AsyncIterator[LedgerClient | None]:
-    async with ledger_client(
-        connection.ledger, token_file=connection.ledger_token_file, ca_file=connection.ledger_ca_file, timeouts=TIMEOUTS
-    ) as client:
-        yield client
+def _open_ledger(connection: Connection) -> AbstractAsyncContextManager[LedgerClient | None]:
+    token_file, ca_file = connection.ledger_token_file, connection.ledger_ca_file
+    return ledger_client(connection.ledger, token_file=token_file, ca_file=ca_file, timeouts=TIMEOUTS)
 
 
 def demo_connection(connection: Connection) -> Connection:

@@ -218,7 +218,7 @@ def any_node_of_the_name_confirms(patch: pytest.MonkeyPatch) -> None:
 
 def every_nc_is_adopted(patch: pytest.MonkeyPatch) -> None:
     """An agent adopts whatever NC its NNC shows, and reports none as its own."""
-    for module in ("fence", "scaling_inputs"):
+    for module in ("fence", "scaling_input_collector"):
         patch.setattr(f"podpool.agent.{module}.shows_other_nc", lambda _, pool: False)  # noqa: ARG005  as it is called
 
 

@@ -88,7 +88,7 @@ COMMANDS = (
     command(
         "cni install",
         "Install the CNI plugin.",
-        "cni:install_plugin",
+        "install:install_plugin",
         Example("Install the plugin", ""),
         Example("Take the place of Whereabouts too", "--name podpool,whereabouts"),
         *(_BIN_DIR, _NAME),
@@ -98,7 +98,7 @@ COMMANDS = (
     command(
         "cni uninstall",
         "Uninstall the CNI plugin and restore the one it replaced.",
-        "cni:uninstall_plugin",
+        "install:uninstall_plugin",
         *(Example("Uninstall the plugin", ""), _BIN_DIR, _NAME),
         Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
     ),
@@ -123,14 +123,14 @@ COMMANDS = (
     command(
         "crds",
         "Print the CustomResourceDefinitions.",
-        "manifests:print_crds",
+        "install:print_crds",
         *(Example("Apply them", "| kubectl apply -f -"), shared.MANIFEST_OUTPUT, shared.NO_COLOR),
         section=Section.INSTALL,
     ),
     command(
         "rbac",
         "Print service accounts, roles and admission policies of all components.",
-        "manifests:print_rbac",
+        "install:print_rbac",
         Example("Apply them", "| kubectl apply -f -"),
         Example("Include shared ranges", "--shared-ranges | kubectl apply -f -"),
         *(WHEREABOUTS_NAMESPACE, _SHARED_RANGES, shared.MANIFEST_OUTPUT, shared.NO_COLOR),

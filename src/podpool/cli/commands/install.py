@@ -1,7 +1,8 @@
-"""`podpool crds` and `podpool rbac`: print manifests."""
+"""`podpool crds` and `podpool rbac` print manifests; `podpool cni` installs and uninstalls the plugin."""
 
 import sys
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -10,6 +11,9 @@ from podpool.api import admission, rbac
 from podpool.api.crds import crd_manifests
 from podpool.cli.output import Printer, TextTable
 from podpool.cli.spec.model import Output
+from podpool.cni import conflist
+from podpool.cni.install import install, plugin_content, uninstall
+from podpool.core.errors import InvalidInput
 
 
 def print_crds(*, output: str, no_color: bool) -> None:
@@ -22,6 +26,26 @@ def print_rbac(*, whereabouts_namespace: str, shared_ranges: bool, output: str, 
     shared = rbac.shared_range_manifests(pools=whereabouts_namespace) if shared_ranges else []
     found = [*rbac.rbac_manifests(pools=whereabouts_namespace), *shared, *admission.admission_manifests()]
     _print(found, output, no_color=no_color)
+
+
+def install_plugin(*, bin_dir: str, name: str, conf_dir: str, cni_template: str) -> None:
+    """Install the plugin under every name, and the CNI configuration if a directory is named."""
+    plugin, config = plugin_content(), conflist.load(cni_template) if conf_dir else b""
+    try:
+        for each in name.split(","):
+            print(install(Path(bin_dir), name=each.strip(), content=plugin))  # noqa: T201  the command's output
+        if conf_dir:
+            print(conflist.write(Path(conf_dir), config))  # noqa: T201  the command's output
+    except OSError as error:
+        raise InvalidInput("path", str(error.filename), f"cannot be written: {error.strerror}") from None
+
+
+def uninstall_plugin(*, bin_dir: str, name: str, conf_dir: str) -> None:
+    """Uninstall the plugin and remove the CNI configuration."""
+    done = [uninstall(Path(bin_dir), name=each.strip()) for each in name.split(",")]
+    done += [conflist.remove(Path(conf_dir))] if conf_dir else []
+    for path in filter(None, done):
+        print(path)  # noqa: T201  the command's output
 
 
 def _print(found: Iterable[Mapping[str, Any]], output: str, *, no_color: bool) -> None:
