@@ -80,10 +80,10 @@ class Api:
         return bool(answers)
 
     def watch(self, path: str, *, since: str) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Types and objects of what happened after the version `since`, until the server ends the stream.
+        """Yield types and objects of the events after the version `since`, until the server ends the stream.
 
-        Raises ApiError `Expired` where the server no longer knows that version. After a restart this is the rule: its
-        memory of events begins anew, at whatever version etcd has reached by then.
+        Raises ApiError `Expired` if the server no longer has that version, which is normal after a restart: its watch
+        cache then starts at etcd's current version.
         """
         connection = self.connect()
         try:
@@ -99,7 +99,7 @@ class Api:
             connection.close()
 
     def connect(self) -> http.client.HTTPSConnection:
-        """A connection that trusts only the API server's own authority."""
+        """Return a connection that trusts only the API server's own CA."""
         trust = ssl.create_default_context(cafile=str(self.ca))
         return http.client.HTTPSConnection("127.0.0.1", self.port, timeout=self.timeout, context=trust)
 
@@ -112,7 +112,7 @@ class Api:
         *,
         media: str = JSON,
     ) -> http.client.HTTPResponse:
-        """Send a request and take the head of the answer; a refusal is raised."""
+        """Send a request and return the response with its headers; raise for an error status."""
         headers = {"Authorization": f"Bearer {self.token}", "Accept": JSON, "Content-Type": media}
         connection.request(method, path, json.dumps(body) if body is not None else None, headers)
         answer = connection.getresponse()

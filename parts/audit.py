@@ -19,7 +19,7 @@ POLICY = {
     "kind": "Policy",
     "omitStages": ["RequestReceived"],
     "rules": [
-        # A watch is a call when it begins: its end may come long after, behind another mark.
+        # A watch is logged when it starts: it may end long after, behind another mark.
         {"level": "Metadata", "verbs": ["watch"], "omitStages": ["ResponseComplete"]},
         {"level": "Metadata"},
     ],
@@ -38,9 +38,9 @@ class Call:
     name: str
     status: int
     began: float
-    """When the server had read it, and"""
+    """When the server had read the request."""
     ended: float
-    """when it had answered, or had begun to where it is a watch."""
+    """When the server had responded; for a watch, when it started to."""
 
 
 class AuditLog:
@@ -64,7 +64,7 @@ class AuditLog:
 
 
 def call(entry: dict[str, Any]) -> Call:
-    """One entry as a call."""
+    """Return an entry as a call."""
     target = entry.get("objectRef", {})
     return Call(
         user=entry["user"]["username"],
@@ -79,5 +79,5 @@ def call(entry: dict[str, Any]) -> Call:
 
 
 def moment(text: str) -> float:
-    """Read a moment, in seconds since 1970."""
+    """Return a timestamp in seconds since 1970."""
     return datetime.fromisoformat(text).timestamp()

@@ -40,7 +40,7 @@ LARGEST = 64 << 20
 
 
 class Browser:
-    """One Chromium with a profile of its own."""
+    """One Chromium with its own profile."""
 
     def __init__(self, home: Path) -> None:
         self.home = home
@@ -59,22 +59,22 @@ class Browser:
         return self._port.exists() and len(self._port.read_text().split()) == 2
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start Chromium and wait until it listens."""
         self.daemon.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop Chromium."""
         self.daemon.stop()
 
     @asynccontextmanager
     async def page(self, *, width: int = 1440, height: int = 900) -> AsyncIterator[Page]:
-        """Open an empty page of a size."""
+        """Open an empty page of the given size."""
         port, path = self._port.read_text().split()
         async with (
             aiohttp.ClientSession() as session,
-            session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=LARGEST) as road,
+            session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=LARGEST) as websocket,
         ):
-            page = Page(road)
+            page = Page(websocket)
             hearing = asyncio.create_task(page.receive())
             try:
                 await page.attach()
@@ -89,16 +89,16 @@ class Browser:
 class Page:
     """A page in the browser."""
 
-    def __init__(self, road: aiohttp.ClientWebSocketResponse) -> None:
+    def __init__(self, websocket: aiohttp.ClientWebSocketResponse) -> None:
         self.complaints: list[str] = []
         """Errors and warnings in the console, in order."""
-        self._websocket = road
+        self._websocket = websocket
         self._numbers = itertools.count(1)
         self._answers: dict[int, asyncio.Future[dict[str, Any]]] = {}
         self._session = self._target = ""
 
     async def attach(self) -> None:
-        """Make a page, and listen to what it complains about."""
+        """Create the page and subscribe to its console."""
         self._target = (await self.ask("Target.createTarget", url="about:blank"))["targetId"]
         attached = await self.ask("Target.attachToTarget", targetId=self._target, flatten=True)
         self._session = attached["sessionId"]
@@ -106,17 +106,17 @@ class Page:
             await self.ask(f"{domain}.enable")
 
     async def close(self) -> None:
-        """Close it."""
+        """Close the page."""
         await self.ask("Target.closeTarget", targetId=self._target)
 
     async def open(self, url: str) -> None:
-        """Go to an address, and wait until it is loaded."""
+        """Open a URL and wait until it is loaded."""
         gone = await self.ask("Page.navigate", url=url)
         assert not gone.get("errorText"), gone["errorText"]  # noqa: S101  a test's own
         await self.until("document.readyState === 'complete'")
 
-    async def run(self, script: str) -> Any:  # noqa: ANN401  whatever the page answers
-        """Run a script in the page, and give what it answers."""
+    async def run(self, script: str) -> Any:  # noqa: ANN401  any JSON value
+        """Run a script in the page and return its result."""
         answer = await self.ask("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             message = answer["exceptionDetails"]
@@ -124,7 +124,7 @@ class Page:
         return answer["result"].get("value")
 
     async def until(self, script: str, *, seconds: float = TIMEOUT) -> None:
-        """Wait until something is so in the page."""
+        """Wait until a script returns true."""
         clock = asyncio.get_running_loop().time
         deadline = clock() + seconds
         while not await self.run(script):
@@ -132,7 +132,7 @@ class Page:
             await asyncio.sleep(INTERVAL)
 
     async def text(self, selector: str) -> str:
-        """What is written in an element."""
+        """Return the text of an element."""
         return str(await self.run(f"document.querySelector({json.dumps(selector)}).textContent"))
 
     async def press(self, key: str) -> None:
@@ -143,18 +143,18 @@ class Page:
         await self.ask("Input.dispatchKeyEvent", type="keyUp", key=key, code=key)
 
     async def write(self, words: str) -> None:
-        """Type into what has the focus."""
+        """Type into the focused element."""
         for letter in words:
             await self.press(letter)
 
     async def point(self, x: float, y: float, *, click: bool = False) -> None:
-        """Move the pointer to a place, and perhaps click."""
+        """Move the pointer, and optionally click."""
         await self.ask("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
         for kind in ("mousePressed", "mouseReleased") if click else ():
             await self.ask("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
 
     async def resize(self, width: int, height: int) -> None:
-        """Take another size."""
+        """Resize the page."""
         await self.ask(
             "Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1, mobile=width < 600
         )

@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 def place(name: str, version: str) -> Path:
-    """Where a part lives, whether it is there or not."""
+    """Return the directory of a component, whether it exists or not."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     return cache / "podpool" / "parts" / f"{name}-{version}"
 
 
 def complete(home: Path, files: Sequence[str]) -> bool:
-    """Whether all that the part consists of is there: a later recipe may want more of the same version."""
+    """Return whether all files of the component exist: a later recipe may need more of the same version."""
     return all((home / file).exists() for file in files)
 
 
 def keep(home: Path, files: Sequence[str], make: Callable[[Path], None]) -> None:
-    """Have `make` fill a scratch directory with `files`, then put it in place, unless another call was first."""
+    """Call `make` on a scratch directory, then rename it into place, unless another call did that first."""
     home.parent.mkdir(parents=True, exist_ok=True)
     with locked(home):
         if complete(home, files):
@@ -40,7 +40,7 @@ def keep(home: Path, files: Sequence[str], make: Callable[[Path], None]) -> None
         scratch = Path(tempfile.mkdtemp(prefix=f".{home.name}.", dir=home.parent))
         try:
             make(scratch)
-            scratch.chmod(0o755)  # mkdtemp gives 0700, but a server may run as another user
+            scratch.chmod(0o755)  # mkdtemp creates it with 0700, but a server may run as another user
             shutil.rmtree(home, ignore_errors=True)
             scratch.rename(home)
         finally:
@@ -49,17 +49,17 @@ def keep(home: Path, files: Sequence[str], make: Callable[[Path], None]) -> None
 
 @contextmanager
 def locked(home: Path) -> Iterator[None]:
-    """Hold the lock of one part; whoever waits for another call is progress so, and gets signs of life."""
+    """Hold the lock of one component; print progress while another call holds it."""
     with (home.parent / f".{home.name}.lock").open("w") as lock:
         if not taken(lock):
-            print(f"podpool: another call is at work on {home.name}, waiting for it ...", flush=True)
+            print(f"podpool: waiting for another call that builds {home.name} ...", flush=True)
             with alive():
                 fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def taken(lock: IO[str]) -> bool:
-    """Take the lock if nobody holds it."""
+    """Take the lock if it is free; return whether that succeeded."""
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -16,13 +16,13 @@ from parts.polling import until
 PREFIX = "podpool-parts-"
 MOUNTS = Path("/proc/self/mountinfo")
 INHERITED = ("cpuset.cpus", "cpuset.mems")
-"""In version 1 a new group has none of these, and no process may enter it without."""
+"""Version 1: a new group has none of these set, and no process can join it before."""
 WANTED = ("cpu", "cpuset", "hugetlb", "memory", "pids")
-"""In version 2: a kubelet does not believe in a group that lacks one of these which the machine has."""
+"""Version 2: a kubelet rejects a group that lacks one of these if the machine has it."""
 
 
 def hierarchies(mounts: Path = MOUNTS) -> dict[Path, str]:
-    """Where groups are made, each with its kind: `cgroup` or `cgroup2`."""
+    """Return the hierarchies, each with its type: `cgroup` or `cgroup2`."""
     found = {}
     for line in mounts.read_text().splitlines():
         place, _, source = line.partition(" - ")
@@ -33,7 +33,7 @@ def hierarchies(mounts: Path = MOUNTS) -> dict[Path, str]:
 
 
 def make(name: str, *, mounts: Path = MOUNTS) -> str:
-    """Make a group in every hierarchy; gives its path as the kubelet spells it."""
+    """Create a group in every hierarchy; return its path as the kubelet writes it."""
     group = f"{PREFIX}{os.getpid()}-{name}"
     for root, kind in hierarchies(mounts).items():
         if kind == "cgroup2":
@@ -48,7 +48,7 @@ def make(name: str, *, mounts: Path = MOUNTS) -> str:
 
 
 def share(group: Path) -> None:
-    """Let the groups below have the controllers that this one has and a kubelet needs."""
+    """Enable the controllers that a kubelet needs for child groups."""
     here = (group / "cgroup.controllers").read_text().split()
     control = group / "cgroup.subtree_control"
     missing = [each for each in WANTED if each in here and each not in control.read_text().split()]
@@ -64,7 +64,7 @@ def share(group: Path) -> None:
 
 
 def inherit(group: Path) -> None:
-    """Give a new group of version 1 the processors and memory of the one above it."""
+    """Copy CPUs and memory nodes of the parent to a new group of version 1."""
     for name in INHERITED:
         own = group / name
         if own.exists() and not own.read_text().strip():
@@ -72,13 +72,13 @@ def inherit(group: Path) -> None:
 
 
 def remove(group: str, *, mounts: Path = MOUNTS) -> None:
-    """Remove a group and all below it, as soon as the last process in it has ended."""
+    """Remove a group and its children when the last process in it has ended."""
     tops = [root / group.lstrip("/") for root in hierarchies(mounts)]
     until(lambda: all(map(removed, tops)), f"nothing runs in {group} any more")
 
 
 def removed(top: Path) -> bool:
-    """Remove what can be removed; tells whether that was everything."""
+    """Remove what can be removed; return whether that was everything."""
     for directory, _, _ in os.walk(top, topdown=False):
         with suppress(OSError):
             Path(directory).rmdir()

@@ -32,7 +32,7 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 STATEFUL_SETS = "/apis/apps/v1/namespaces/default/statefulsets"
 NODES = "/api/v1/nodes"
 GONE_QUIET = "10s"
-"""After which the cluster calls a silent node unreachable."""
+"""Seconds after which a silent node is unreachable."""
 
 
 class Cluster:
@@ -57,7 +57,7 @@ class Cluster:
         self.scheduler = self.control("kube-scheduler")
 
     def control(self, name: str, *options: str) -> Daemon:
-        """One of the programs that make a control plane of an API server."""
+        """Return a daemon of the control plane: scheduler or controller manager."""
         port, config = free_port(), self.plane.kubeconfig
         accounts = [f"--{use}kubeconfig={config}" for use in ("", "authentication-", "authorization-")]
         listen = ["--bind-address=127.0.0.1", f"--secure-port={port}", f"--cert-dir={self.home / name}"]
@@ -68,7 +68,7 @@ class Cluster:
         )
 
     def start(self, names: Iterable[str]) -> None:
-        """Start everything, with nodes of these names."""
+        """Start everything, with these nodes."""
         self.plane.start()
         self.controllers.start()
         self.scheduler.start()
@@ -79,7 +79,7 @@ class Cluster:
             self.add(name)
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop everything."""
         for node in self.nodes.values():
             node.die()
         self.segment.stop()
@@ -88,7 +88,7 @@ class Cluster:
         self.plane.stop()
 
     def add(self, name: str) -> Node:
-        """Start a new machine; one of a name that was there before is a replacement, and knows nothing of it."""
+        """Start a new machine; with the name of an earlier one it is a replacement without its state."""
         number = sum(1 for _ in self.home.glob("node-*"))
         node = Node(
             name,
@@ -105,7 +105,7 @@ class Cluster:
     # Nodes and Pods as the API server has them
 
     def node(self, name: str) -> dict[str, Any]:
-        """A Node; empty while there is none."""
+        """Return a Node; empty if it does not exist."""
         try:
             return self.admin.get(f"{NODES}/{name}")
         except ApiError as error:
@@ -114,60 +114,60 @@ class Cluster:
             return {}
 
     def uid_of(self, name: str) -> str | None:
-        """Which Node of that name it is; None while there is none."""
+        """Return the UID of a Node; None if it does not exist."""
         uid: str | None = self.node(name).get("metadata", {}).get("uid")
         return uid
 
     def boot_of(self, name: str) -> str:
-        """The boot id that a Node reports."""
+        """Return the boot ID that a Node reports."""
         return str(self.node(name).get("status", {}).get("nodeInfo", {}).get("bootID", ""))
 
     def ready(self, name: str) -> bool:
-        """Whether a Node is Ready."""
+        """Return whether a Node is Ready."""
         conditions = self.node(name).get("status", {}).get("conditions", [])
         return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
     def pods(self) -> list[dict[str, Any]]:
-        """All Pods that were asked for."""
+        """Return all Pods in the namespace."""
         return list(self.admin.get(PODS)["items"])
 
     def run_pods(self, names: Sequence[str], *, node: str, annotations: Mapping[str, str] | None = None) -> None:
-        """Ask for Pods on a node, past the scheduler."""
+        """Create Pods that are bound to a node."""
         for name in names:
             metadata = {"name": name, "annotations": annotations}
             self.admin.post(PODS, {"metadata": metadata, "spec": pod_spec() | {"nodeName": node}})
 
     def deploy(self, name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object) -> None:
-        """Ask for a Deployment whose Pods are spread over the nodes."""
+        """Create a Deployment whose Pods are spread over the nodes."""
         self.admin.post(DEPLOYMENTS, spread_pods(name, replicas, annotations=annotations, **spec))
 
     def deploy_named(
         self, name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object
     ) -> None:
-        """Ask for a StatefulSet, whose Pods come back under their names; all of them at once."""
+        """Create a StatefulSet, whose Pods keep their names; they start in parallel."""
         asked = spread_pods(name, replicas, annotations=annotations, **spec)
         asked["spec"] |= {"serviceName": name, "podManagementPolicy": "Parallel"}
         self.admin.post(STATEFUL_SETS, asked)
 
     def scale(self, name: str, replicas: int) -> None:
-        """Ask for more or fewer Pods of a Deployment."""
+        """Scale a Deployment."""
         self.admin.patch(f"{DEPLOYMENTS}/{name}", {"spec": {"replicas": replicas}})
 
     def force_delete(self, pod: str) -> None:
-        """Have the API server forget a Pod at once, whether it has ended or not."""
+        """Delete a Pod from the API server at once, whether it has stopped or not."""
         self.admin.delete(f"{PODS}/{pod}?gracePeriodSeconds=0")
 
     def clear(self) -> None:
-        """Ask for nothing any more; one answer for all of a kind takes a busy machine its time."""
-        patient = replace(self.admin, timeout=120.0)
+        """Delete all workloads; one response for all objects of a kind may take long on a busy machine."""
+        admin = replace(self.admin, timeout=120.0)
         for kind in (DEPLOYMENTS, STATEFUL_SETS, PODS):
-            patient.call("DELETE", kind)
+            admin.call("DELETE", kind)
 
 
 def spread_pods(
     name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object
 ) -> dict[str, Any]:
-    """What makes Pods on all nodes, about as many on each."""
+    """Return a Deployment or StatefulSet whose Pods are spread evenly over the nodes."""
     labels = {"app": name}
     spread = {
         "maxSkew": 1,
@@ -186,7 +186,7 @@ def spread_pods(
 
 
 def pod_spec() -> dict[str, Any]:
-    """A Pod that only waits, and ends at once."""
+    """Return the spec of a Pod that only waits, and stops at once."""
     return {
         "automountServiceAccountToken": False,
         "containers": [{"name": "main", "image": IMAGE, "imagePullPolicy": "Never"}],
@@ -196,5 +196,5 @@ def pod_spec() -> dict[str, Any]:
 
 
 def runs(pod: dict[str, Any]) -> bool:
-    """Whether a Pod runs, and is to stay."""
+    """Return whether a Pod is running and not being deleted."""
     return pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]

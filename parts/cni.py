@@ -22,7 +22,7 @@ Json = dict[str, Any]
 
 
 class PluginFailed(Exception):
-    """A plugin said no: `code`, `msg` and `details` are the words of its error."""
+    """A plugin failed; `code`, `msg` and `details` are those of its error."""
 
     def __init__(self, plugin: str, command: str, error: Json) -> None:
         self.plugin = plugin
@@ -35,7 +35,7 @@ class PluginFailed(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Pod:
-    """What a runtime knows of the Pod when it calls."""
+    """A Pod's sandbox, as the runtime passes it to plugins."""
 
     container: str
     netns: str
@@ -46,23 +46,23 @@ class Pod:
 
 @dataclass(frozen=True, kw_only=True)
 class Chain:
-    """A configuration list, and the directories that hold its plugins."""
+    """A network configuration list, and the directories of its plugins."""
 
     namespaces: Namespaces
     path: Sequence[Path]
     conflist: Json
     env: Mapping[str, str] = field(default_factory=dict)
-    """What the plugins find in their environment beside CNI's own."""
+    """Environment variables of the plugins in addition to those of CNI."""
 
     def add(self, pod: Pod) -> Json:
-        """Connect the Pod; gives the last plugin's result. After an error, as in a runtime, the caller calls DEL."""
+        """Connect the Pod and return the last plugin's result. After an error the caller calls DEL, as runtimes do."""
         result: Json | None = None
         for plugin in self.conflist["plugins"]:
             result = self.call("ADD", pod, plugin, result)
         return result or {}
 
     def check(self, pod: Pod, result: Json) -> None:
-        """Ask each plugin whether all is as ADD left it."""
+        """Call CHECK of each plugin."""
         for plugin in self.conflist["plugins"]:
             self.call("CHECK", pod, plugin, result)
 
@@ -78,7 +78,7 @@ class Chain:
             raise errors[0]
 
     def call(self, command: str, pod: Pod, plugin: Json, previous: Json | None) -> Json:
-        """One call of one plugin."""
+        """Call one plugin."""
         config = plugin | {key: self.conflist[key] for key in ("cniVersion", "name")}
         if previous:
             config["prevResult"] = previous
@@ -99,7 +99,7 @@ class Chain:
         return dict(said)
 
     def environment(self, command: str, pod: Pod) -> dict[str, str]:
-        """The environment that the CNI specification asks for."""
+        """Return the environment that the CNI specification requires."""
         return {
             **self.env,
             "PATH": os.environ.get("PATH", os.defpath),
@@ -112,7 +112,7 @@ class Chain:
         }
 
     def find(self, plugin: str) -> Path:
-        """A plugin's program, from the first directory that has it."""
+        """Return a plugin's executable from the first directory that has it."""
         found = (directory / plugin for directory in self.path if (directory / plugin).exists())
         if program := next(found, None):
             return program

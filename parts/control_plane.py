@@ -29,7 +29,7 @@ NAMESPACES = ("default", "kube-system")
 
 
 class KubectlFailed(Exception):
-    """What kubectl said."""
+    """kubectl failed; the message is its error output."""
 
 
 class ControlPlane:
@@ -57,22 +57,22 @@ class ControlPlane:
         )
 
     def start(self) -> None:
-        """Start both, and wait until requests are served and the first namespaces are there."""
+        """Start both, and wait until requests are served and the first namespaces exist."""
         self.etcd.start()
         self.apiserver.start()
 
     def stop(self) -> None:
-        """End both. The API server first: without etcd it would wait in vain."""
+        """Stop both, the API server first: without etcd it would wait until its timeout."""
         self.apiserver.kill()
         self.etcd.kill()
 
     def settle(self) -> None:
-        """Have both serving again, whatever a test did to them."""
+        """Make both serve again, whatever a test did to them."""
         self.etcd.settle()
         self.apiserver.settle()
 
     def ready(self) -> bool:
-        """Whether the API server calls itself ready and the namespaces are there."""
+        """Return whether the API server is ready and the namespaces exist."""
         try:
             self.admin.get("/readyz")
             for namespace in NAMESPACES:
@@ -82,11 +82,11 @@ class ControlPlane:
         return True
 
     def api(self, token: str) -> Api:
-        """The API server as the holder of a token sees it."""
+        """Return a client of the API server with a token."""
         return Api(port=self.port, ca=self.ca, token=token)
 
     def kubeconfig_for(self, token: str, *, name: str) -> Path:
-        """Write a kubeconfig for the holder of a token. The token is a file of its own, which a later call renews."""
+        """Write a kubeconfig with a token. The token is in its own file, which a later call renews."""
         path, kept = self.home / f"{name}.kubeconfig", self.home / f"{name}.token"
         beside = kept.with_suffix(".new")
         beside.write_text(token)
@@ -107,7 +107,7 @@ class ControlPlane:
         return path
 
     def kubectl(self, *argv: str, manifest: dict[str, Any] | str = "") -> str:
-        """Run kubectl as admin; `manifest` goes to its standard input, for `-f -`. Raises what it says if it fails."""
+        """Run kubectl as admin; `manifest` is its standard input, for `-f -`. Raises `KubectlFailed`."""
         done = subprocess.run(
             [program("kubectl"), "--kubeconfig", self.kubeconfig, "--cache-dir", self.home / "kubectl", *argv],
             check=False,
@@ -147,7 +147,7 @@ def apiserver_argv(home: Path, port: int, *, etcd_port: int) -> list[str | Path]
     return [
         *(program("kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}"),
         *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),
-        "--endpoint-reconciler-type=none",  # it would refuse a loopback address
+        "--endpoint-reconciler-type=none",  # a loopback address would be rejected
         *(f"--cert-dir={home}", f"--tls-cert-file={home / 'server.crt'}"),
         f"--tls-private-key-file={home / 'server.key'}",
         *("--authorization-mode=Node,RBAC", f"--token-auth-file={home / 'tokens.csv'}"),
@@ -158,7 +158,7 @@ def apiserver_argv(home: Path, port: int, *, etcd_port: int) -> list[str | Path]
         f"--service-account-signing-key-file={home / 'tokens.key'}",
         *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true"),
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",  # as some distributions have it
-        "--shutdown-watch-termination-grace-period=2s",  # else each open watch holds up the end for a minute
+        "--shutdown-watch-termination-grace-period=2s",  # otherwise each open watch delays the shutdown by a minute
         "--service-cluster-ip-range=10.255.0.0/24",
         *(f"--audit-policy-file={home / 'audit.json'}", f"--audit-log-path={home / 'audit.log'}"),
         *("--audit-log-mode=blocking", "--audit-log-maxsize=10000"),  # in MB: a mark must not be rotated away

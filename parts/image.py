@@ -47,7 +47,7 @@ def write_image(archive: Path, program: Path) -> None:
 
 
 def packed(files: dict[str, bytes]) -> bytes:
-    """An archive of files that anybody may run, always the same for the same content."""
+    """Return a tar archive of executable files, reproducible for the same content."""
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         for name, content in files.items():
@@ -58,15 +58,15 @@ def packed(files: dict[str, bytes]) -> bytes:
 
 
 def descriptor(blob: bytes, media: str) -> dict[str, Any]:
-    """How one blob names another."""
+    """Return the descriptor of a blob."""
     return {"mediaType": media, "digest": digest(blob), "size": len(blob)}
 
 
 def digest(blob: bytes) -> str:
-    """The name of a blob."""
+    """Return the digest of a blob."""
     return f"sha256:{hashlib.sha256(blob).hexdigest()}"
 
 
 def encoded(document: dict[str, Any]) -> bytes:
-    """A document as a blob."""
+    """Return a JSON document as a blob."""
     return json.dumps(document).encode()

@@ -34,7 +34,7 @@ ADMIN_TOKEN, CLUSTER_TOKEN = "ledger.db.admin-token", "cluster-token"
 
 
 class Installation:
-    """The processes of one small cluster, to be stopped whether `install` went well or not."""
+    """The processes of one cluster; call `stop` even if `install` failed."""
 
     def __init__(self, plane: ControlPlane, home: Path, *, subnet: str, cidr: str, gateway: str, settings: str) -> None:
         self.plane = plane
@@ -47,7 +47,7 @@ class Installation:
         self.running: list[Daemon] = []
 
     def install(self) -> None:
-        """Bring up all but the agents."""
+        """Start everything except the agents."""
         data, listen = f"sqlite://{self.home / 'ledger.db'}", f"127.0.0.1:{self.ledger_port}"
         self.start("ledger", ["ledger", "serve", "--database", data, "--listen", listen], port=self.ledger_port)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
@@ -57,7 +57,7 @@ class Installation:
         self.controller = self.start_controller()
 
     def start_controller(self) -> Daemon:
-        """Start the controller, with a token of its own for the ledger."""
+        """Start the controller, with its own token for the ledger."""
         token = self.home / CLUSTER_TOKEN
         token.write_text(self.ask_ledger("token", "create", "cluster"))
         argv = [
@@ -68,14 +68,14 @@ class Installation:
         return self.start("controller", argv, port=self.controller_port)
 
     def start_agent(self, node: str, *options: str) -> Daemon:
-        """Start the agent of a node that is nothing but a name, in this machine's own namespaces."""
+        """Start an agent for a Node object without a machine, in the namespaces of this machine."""
         port = free_port()
         listen = ["--listen", f"127.0.0.1:{port}", "--conf-dir", ""]
         argv = [*self.agent_argv(node, self.home / node), *listen, *options]
         return self.start(node, argv, port=port)
 
     def join(self, node: Node) -> None:
-        """Have a real node's Pods connected through podpool; the agent says so when it can serve."""
+        """Install podpool on a real node; the agent writes the CNI configuration when it can serve."""
         podpool("cni", "install", "--bin-dir", str(node.plugins), "--name", "podpool,whereabouts")
         for name in ("bridge", "loopback"):
             shutil.copy(program(name), node.plugins)
@@ -91,76 +91,76 @@ class Installation:
         self.agents[node.name] = agent
 
     def agent_argv(self, node: str, state: Path) -> list[str]:
-        """The command line of an agent."""
+        """Return the command line of an agent."""
         return [
             *("agent", "run", "--node", node, "--kubeconfig", self.account("podpool-agent", node=node)),
             *("--state", str(state), "--settings", self.settings),
         ]
 
     def start(self, name: str, argv: Sequence[str | Path], *, port: int) -> Daemon:
-        """Start one of ours that does not end."""
+        """Start a podpool daemon."""
         daemon = Daemon([PODPOOL, *argv], log=self.home / f"{name}.log", ready=lambda: answers(port, "/healthz"))
         daemon.start()
         self.running.append(daemon)
         return daemon
 
     def stop(self) -> None:
-        """End them all; agents of real nodes end with those."""
+        """Stop all of them; agents of real nodes end with their nodes."""
         for daemon in reversed(self.running):
             daemon.stop()
 
-    # Rights
+    # Permissions
 
     def account(self, name: str, node: str | None = None) -> str:
-        """A kubeconfig with the rights that a component has in a cluster; one that is there gets a new token."""
+        """Return a kubeconfig with the permissions of a component; an existing one gets a new token."""
         token = self.plane.accounts.token(name, namespace="kube-system", node=node)
         until(lambda: allowed(self.plane.api(token)), f"the rights of {name} are in force")
         return str(self.plane.kubeconfig_for(token, name=f"{name}-{node}"))
 
-    # What they hold
+    # State
 
     def ask_ledger(self, *argv: str) -> str:
-        """Run a command of a person who manages the ledger."""
+        """Run a ledger command as admin."""
         return podpool("ledger", *argv, "--ledger", self.url, "--ledger-token-file", str(self.home / ADMIN_TOKEN))
 
     def ledger_ncs(self) -> list[dict[str, Any]]:
-        """What the ledger has for the nodes of this cluster."""
+        """Return the ledger's network containers of this cluster."""
         uid = self.plane.admin.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
         return list(self.read_ledger(f"/v1/network-containers?cluster={uid}").get("network_containers", []))
 
     def ledger_subnet(self) -> dict[str, Any]:
-        """The subnet in the ledger's terms."""
+        """Return the subnet from the ledger."""
         network, _, name = self.subnet.partition(".")
         return self.read_ledger(f"/v1/networks/{network}/subnets/{name}")
 
     def read_ledger(self, path: str) -> dict[str, Any]:
-        """What the ledger answers to this cluster."""
+        """Return the ledger's response to a GET with this cluster's token."""
         token = (self.home / CLUSTER_TOKEN).read_text().strip()
         return dict(json.loads(read(self.ledger_port, path, token=token)))
 
     def nncs(self) -> dict[str, dict[str, Any]]:
-        """The NodeNetworkConfigs, by node."""
+        """Return the NodeNetworkConfigs, by node."""
         return {each["metadata"]["name"]: each for each in self.plane.admin.get(CONFIGS)["items"]}
 
 
 def state(node: Node) -> Path:
-    """Where the agent of a node keeps its journal: on a disk of the node's own."""
+    """Return the state directory of a node's agent, on the node's own disk."""
     return node.home / "agent"
 
 
 def bridged(ipam: dict[str, Any]) -> dict[str, Any]:
-    """How Pods are connected to the segment that all nodes share, whoever gives the addresses."""
+    """Return the conflist of the segment that all nodes share, with the given IPAM."""
     plugin = {"type": "bridge", "bridge": BRIDGE, "ipam": ipam}
     return {"cniVersion": "1.1.0", "name": "pods", "plugins": [plugin]}
 
 
 def podpool(*argv: str) -> str:
-    """Run a command of ours that ends."""
+    """Run a podpool command and return its output."""
     return subprocess.run([PODPOOL, *argv], check=True, stdout=subprocess.PIPE, text=True).stdout
 
 
 def allowed(api: Api) -> bool:
-    """Whether an account may do the first of what it has to."""
+    """Return whether the permissions of an account are in force."""
     try:
         api.get("/api/v1/pods?limit=1")
         return bool(api.get(CONFIGS))

@@ -17,13 +17,13 @@ _held: dict[int, socket.socket] = {}
 
 
 def free_port() -> int:
-    """A port that nobody listens on, and that is handed to nobody else."""
+    """Return a free port that no other caller gets."""
     return free_ports(1)
 
 
 def free_ports(count: int) -> int:
-    """The first of so many ports in a row that nobody listens on, and that are handed to nobody else."""
-    begin = os.getpid() * 16  # processes seldom look at the same ones
+    """Return the first of consecutive free ports that no other caller gets."""
+    begin = os.getpid() * 16  # concurrent processes start at different ports
     for first in islice(cycle(PORTS), begin % len(PORTS), begin % len(PORTS) + len(PORTS)):
         row = {port: held for port in range(first, first + count) if (held := _hold(port))}
         if len(row) == count:
@@ -48,7 +48,7 @@ def _hold(port: int) -> socket.socket | None:
 
 
 def listens(port: int) -> bool:
-    """Whether anybody takes connections on a port."""
+    """Return whether a port accepts connections."""
     try:
         socket.create_connection(("127.0.0.1", port), timeout=5).close()
     except OSError:
@@ -57,7 +57,7 @@ def listens(port: int) -> bool:
 
 
 def answers(port: int, path: str) -> bool:
-    """Whether a server answers a plain GET with 200."""
+    """Return whether a server answers a GET with 200."""
     try:
         read(port, path)
     except (OSError, http.client.HTTPException):
@@ -66,7 +66,7 @@ def answers(port: int, path: str) -> bool:
 
 
 def read(port: int, path: str, *, token: str = "") -> bytes:
-    """What a server answers to a plain GET; anything but a 200 is an error."""
+    """Return the response to a GET; a status other than 200 is an error."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
     try:
         connection.request("GET", path, headers={"Authorization": f"Bearer {token}"} if token else {})

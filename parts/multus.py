@@ -25,7 +25,7 @@ GROUP = "k8s.cni.cncf.io"
 ATTACHMENTS = f"/apis/{GROUP}/v1/namespaces/default/network-attachment-definitions"
 WANTED, STATUS = "k8s.v1.cni.cncf.io/networks", "k8s.v1.cni.cncf.io/network-status"
 CONFLIST = "05-multus.conflist"
-"""Before all others that a node may have."""
+"""Sorts before every other configuration of a node."""
 RULES = (
     {"apiGroups": [GROUP], "resources": ["network-attachment-definitions"], "verbs": ["get", "list", "watch"]},
     {"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "list", "watch"]},
@@ -35,7 +35,7 @@ RULES = (
 
 
 class Multus:
-    """Networks of a cluster beside the first one."""
+    """Secondary networks of a cluster."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -46,7 +46,7 @@ class Multus:
         self.kubeconfig = plane.kubeconfig_for(token, name="multus")
 
     def defined(self) -> bool:
-        """Whether the API server serves the kind."""
+        """Return whether the API server serves the kind."""
         try:
             self.cluster.admin.get(ATTACHMENTS)
         except ApiError:
@@ -54,7 +54,7 @@ class Multus:
         return True
 
     def join(self, node: Node) -> None:
-        """Have a node's Pods connected by Multus, and their first interface by what the node had before."""
+        """Configure Multus on a node; the first interface is delegated to the former configuration."""
         for name in ("multus", "macvlan", "host-local"):
             shutil.copy(program(name), node.plugins)
         first = next(each for each in sorted(node.configs.glob("*.conflist")) if each.name != CONFLIST)
@@ -68,7 +68,7 @@ class Multus:
         node.configure({"cniVersion": "1.1.0", "name": delegate["name"], "plugins": [plugin]}, file=CONFLIST)
 
     def leave(self) -> None:
-        """Leave everything as it was; no Pod may be there that it connected."""
+        """Remove Multus; no Pod that it connected may exist."""
         for node in self.cluster.nodes.values():
             (node.configs / CONFLIST).unlink(missing_ok=True)
         self.cluster.admin.call("DELETE", ATTACHMENTS)
@@ -88,17 +88,17 @@ class Multus:
 
 
 def wanting(networks: Iterable[str]) -> dict[str, str]:
-    """The annotation of a Pod that wants these networks."""
+    """Return the annotation of a Pod with these networks."""
     return {WANTED: ",".join(networks)}
 
 
 def wanted(pod: Mapping[str, Any]) -> list[str]:
-    """The networks that a Pod wants beside its first."""
+    """Return the secondary networks in a Pod's annotation."""
     asked: str = pod["metadata"].get("annotations", {}).get(WANTED, "")
     return asked.split(",") if asked else []
 
 
 def attached(pod: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The addresses of a Pod's interfaces, as Multus has told them."""
-    told = json.loads(pod["metadata"].get("annotations", {}).get(STATUS, "[]"))
-    return {each["interface"]: each.get("ips", []) for each in told}
+    """Return the addresses of a Pod's interfaces from Multus' network status."""
+    status = json.loads(pod["metadata"].get("annotations", {}).get(STATUS, "[]"))
+    return {each["interface"]: each.get("ips", []) for each in status}

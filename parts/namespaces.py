@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STATE = "/run/podpool-parts"
-"""A directory inside, for what plugins keep; it ends with the holder."""
+"""Directory for state of plugins; it is removed with the holder."""
 
 READY = "the namespaces are there"
 SET_UP = f"""set -e
@@ -41,7 +41,7 @@ class Namespaces:
         self.holder = self.make_holder()
 
     def make_holder(self) -> Daemon:
-        """The process that holds the namespaces, not started yet."""
+        """Return the process that holds the namespaces, not started."""
         user = ["--user", "--map-root-user"] if self.own_user else []
         set_up = SET_UP.format(ip=command("ip"))
         return Daemon(
@@ -62,11 +62,11 @@ class Namespaces:
         raise StartFailed(f"these tests need namespaces, which the kernel refuses here: {'; '.join(refused)}")
 
     def stop(self) -> None:
-        """End the holder, and with it everything inside."""
+        """Stop the holder, which removes everything inside."""
         self.holder.kill()
 
     def add(self) -> str:
-        """Make a Pod's namespace, empty but for `lo`; gives its path inside."""
+        """Create a Pod's namespace with only `lo`; return its path inside."""
         name = f"pod{next(self.numbers)}"
         self.run("ip", "netns", "add", name)
         return f"/run/netns/{name}"
@@ -76,11 +76,11 @@ class Namespaces:
         self.run("ip", "netns", "delete", netns.rpartition("/")[2])
 
     def run(self, *argv: str | Path, netns: str | None = None) -> str:
-        """Run a command on the host side, or in a Pod's namespace; gives its output, raises when it fails."""
+        """Run a command on the host side or in a Pod's namespace; return its output, raise if it fails."""
         return subprocess.run(self.inside(argv, netns=netns), check=True, stdout=subprocess.PIPE, text=True).stdout
 
     def inside(self, argv: Sequence[str | Path], *, netns: str | None = None) -> list[str | Path]:
-        """The command that runs a command inside, for whoever starts it otherwise."""
+        """Return the command line that runs a command inside."""
         user = ["--user", "--preserve-credentials"] if self.own_user else []
         enter = [command("nsenter"), "--target", str(self.holder.pid), *user, "--net", "--mount", "--"]
         if netns:

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
 
 class CommandFailed(Exception):
-    """What a command on a node said."""
+    """A command on a node failed; the message is its output."""
 
 
 class Node:
-    """One node. `kubelet` and `containerd` can be killed and started, and `die` is the end of the whole machine."""
+    """One node. `kubelet` and `containerd` can be killed and started; `die` ends the whole machine."""
 
     def __init__(self, name: str, plane: ControlPlane, segment: Namespaces, *, home: Path, address: str) -> None:
         self.name = name
@@ -59,7 +59,7 @@ class Node:
             ready=lambda: READY in (home / "node.log").read_text(),
         )
 
-    # Its life
+    # Life cycle
 
     def start(self) -> None:
         """Start it, and wait until its kubelet serves. It is Ready when its network is configured."""
@@ -72,7 +72,7 @@ class Node:
         self.kubelet.start()
 
     def connect(self) -> None:
-        """Put the node on the segment that all nodes share, and its Pods too: its bridge is a part of it."""
+        """Connect the node's bridge, and so its Pods, to the segment that all nodes share."""
         outer = f"port{self.address.rpartition('.')[2]}"
         far_end = ["type", "veth", "peer", "name", UPLINK, "netns", str(self.pid)]
         self.segment.run("ip", "link", "add", outer, *far_end)
@@ -80,13 +80,13 @@ class Node:
         self.run("ip", "link", "set", UPLINK, "master", BRIDGE, "up")
 
     def configure(self, conflist: dict[str, Any], *, file: str = "10-test.conflist") -> None:
-        """Say how its Pods are connected. A file that is moved here from elsewhere containerd does not see."""
+        """Write the CNI configuration, by a rename within the directory: containerd does not see other renames."""
         beside = self.configs / "beside"
         beside.write_text(json.dumps(conflist))
         beside.rename(self.configs / file)
 
     def die(self) -> None:
-        """End everything on it at once, as a power cut does; nobody is told."""
+        """Kill everything on it at once, as a power cut does."""
         first = self.pid if self.holder.alive else None
         for daemon in reversed(self.running):
             daemon.kill()
@@ -96,14 +96,14 @@ class Node:
 
     @property
     def pid(self) -> int:
-        """Its first process, by the number that the machine knows it by."""
+        """Return the PID of its init process on the machine."""
         return children(self.holder.pid)[0]
 
-    # What runs on it
+    # Daemons
 
     @cached_property
     def relay(self) -> Daemon:
-        """The API server, on the node's loopback."""
+        """Return the relay of the API server to the node's loopback."""
         return self.daemon(
             "relay",
             [sys.executable, relay.__file__, str(self.pid), str(self.plane.port)],
@@ -112,7 +112,7 @@ class Node:
 
     @cached_property
     def containerd(self) -> Daemon:
-        """The container runtime."""
+        """Return the container runtime."""
         config = self.home / "containerd.toml"
         config.write_text(containerd_config(plugins=self.plugins, configs=self.configs))
         return self.daemon(
@@ -123,7 +123,7 @@ class Node:
 
     @cached_property
     def kubelet(self) -> Daemon:
-        """The kubelet."""
+        """Return the kubelet."""
         config = self.home / "kubelet.json"
         config.write_text(json.dumps(kubelet_config(cgroup=self.cgroup)))
         return self.daemon(
@@ -139,69 +139,69 @@ class Node:
         )
 
     def daemon(self, name: str, argv: Sequence[str | Path], *, ready: Callable[[], bool]) -> Daemon:
-        """One of its programs, which ends when the node does."""
+        """Return a daemon that ends with the node."""
         made = Daemon(argv, log=self.home / f"{name}.log", ready=ready)
         self.running.append(made)
         return made
 
     def inside(self, argv: Sequence[str | Path]) -> list[str | Path]:
-        """The command that runs a command on the node."""
+        """Return the command line that runs a command on the node."""
         first, *others = argv
         found = first if "/" in str(first) else command(str(first))
         enter = [command("nsenter"), "--target", str(self.pid), "--mount", "--net", "--pid", "--"]
         return [*enter, *dying_with_us(), found, *others]
 
-    # What can be seen of it
+    # State
 
     def run(self, *argv: str | Path) -> str:
-        """Run a command on the node; gives its output, raises what it says when it fails."""
+        """Run a command on the node and return its output. Raises `CommandFailed`."""
         done = subprocess.run(self.inside(argv), check=False, capture_output=True, text=True)
         if done.returncode:
             raise CommandFailed(f"{argv[0]} on {self.name}: {done.stderr}")
         return done.stdout
 
     def succeeds(self, *argv: str | Path) -> bool:
-        """Whether a command on the node succeeds."""
+        """Return whether a command on the node succeeds."""
         return subprocess.run(self.inside(argv), check=False, capture_output=True).returncode == 0
 
     def ctr(self, *argv: str) -> str:
-        """Ask containerd about what the kubelet had it do."""
+        """Run ctr in the kubelet's containerd namespace."""
         return self.run(program("ctr"), "--address", CONTAINERD, "--namespace", "k8s.io", *argv)
 
     def answers(self, port: int, path: str) -> bool:
-        """Whether a server on the node's loopback answers."""
+        """Return whether a server on the node's loopback answers."""
         with network_of(self.pid):
             return answers(port, path)
 
     def kubelet_pods(self) -> list[dict[str, Any]]:
-        """The Pods that the kubelet runs."""
+        """Return the Pods that the kubelet runs."""
         with network_of(self.pid):
             return list(json.loads(read(KUBELET_PORT, "/pods"))["items"] or [])
 
     def tasks(self) -> list[str]:
-        """What containerd runs, sandboxes and workloads."""
+        """Return the tasks of containerd: sandboxes and workloads."""
         return self.ctr("tasks", "list", "--quiet").split()
 
     def interfaces(self) -> dict[str, str]:
-        """The first address in each of the Pods' network namespaces, by namespace."""
+        """Return the address of eth0 in each of the Pods' network namespaces."""
         return {name: addresses["eth0"] for name, addresses in self.addresses().items() if "eth0" in addresses}
 
     def addresses(self) -> dict[str, dict[str, str]]:
-        """The addresses in the Pods' network namespaces, by interface; what vanishes meanwhile is left out."""
+        """Return the addresses in the Pods' network namespaces, by interface; skip those that are removed meanwhile."""
         each = f"{command('ip')} -netns $name -4 -oneline address show 2>/dev/null | sed s/^/$name' '/"
-        told = self.run("sh", "-c", f"for name in $(ls /run/netns); do {each}; done")
+        output = self.run("sh", "-c", f"for name in $(ls /run/netns); do {each}; done")
         found: dict[str, dict[str, str]] = {}
-        for line in told.splitlines():
+        for line in output.splitlines():
             name, _, interface, _, address, *_ = line.split()
             if interface != "lo":
                 found.setdefault(name, {})[interface] = address.partition("/")[0]
         return found
 
     def network_namespaces(self) -> list[str]:
-        """The Pods' network namespaces."""
+        """Return the Pods' network namespaces."""
         return self.run("ls", "/run/netns").split()
 
     def ports(self) -> list[str]:
-        """What is plugged into the node's bridge, but for the uplink."""
-        told = json.loads(self.run("ip", "-json", "link", "show", "master", BRIDGE) or "[]")
-        return [link["ifname"] for link in told if link["ifname"] != UPLINK]
+        """Return the ports of the node's bridge, except the uplink."""
+        links = json.loads(self.run("ip", "-json", "link", "show", "master", BRIDGE) or "[]")
+        return [link["ifname"] for link in links if link["ifname"] != UPLINK]

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 BRIDGE, UPLINK = "pods0", "uplink"
 CONTAINERD = "/run/containerd/containerd.sock"
 KUBELET_PORT = 10255
-"""Of the kubelet's own list of Pods, on the node's loopback."""
+"""Port of the kubelet's Pod list, on the node's loopback."""
 READY = "the node is there"
 
 # what a kubelet would write into the kernel of this machine
@@ -37,20 +37,20 @@ cover() {{{{ file=/run/sys/$(echo "$1" | tr / _); echo "$2" > "$file"; mount --b
 {{ip}} address add {{address}}/24 dev {BRIDGE}
 {{ip}} link set {BRIDGE} up
 echo {READY}
-trap '' CHLD  # the kernel then buries what has nobody else
+trap '' CHLD  # the kernel then reaps orphaned processes
 exec sleep infinity
 """
 
 
 def set_up(*, address: str, boot_id: str) -> str:
-    """The script that makes namespaces a machine."""
+    """Return the setup script of a node."""
     values = SETTINGS | {"kernel/random/boot_id": boot_id}
     covers = "\n".join(f"cover {name} {value}" for name, value in values.items())
     return SET_UP.format(covers=covers, ip=command("ip"), address=address)
 
 
 def containerd_config(*, plugins: Path, configs: Path) -> str:
-    """The file of containerd, on the node's own disk."""
+    """Return the configuration of containerd."""
     runtime = "plugins.'io.containerd.cri.v1.runtime'"
     return f"""version = 3
 root = "/run/containerd/root"
@@ -82,7 +82,7 @@ SystemdCgroup = false
 
 
 def kubelet_config(*, cgroup: str) -> dict[str, Any]:
-    """The file of the kubelet."""
+    """Return the configuration of the kubelet."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
         "kind": "KubeletConfiguration",

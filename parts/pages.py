@@ -29,7 +29,7 @@ for place in /var/lib /opt; do mount -t tmpfs tmpfs $place; done
 mkdir -p /opt/cni/bin /opt/etc /opt/work
 mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /etc
 """
-"""What is usually at these places stays as it is."""
+"""The machine's own files in these directories are not changed."""
 
 _LEFT = (
     ("/api/v1", "pods"),
@@ -46,33 +46,33 @@ _LEFT = (
 
 
 def commands_of(page: str) -> str:
-    """All commands of a page, in their order; the page by its path in the repository."""
+    """Return all commands of a page, in order; the page is a path in the repository."""
     return "\n".join(re.findall(r"^```sh\n(.*?)^```", (ROOT / page).read_text(), re.DOTALL | re.MULTILINE))
 
 
 def run_commands(
     commands: str, *, namespaces: Namespaces, home: Path, plane: ControlPlane | None = None, **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run them in one shell that stops at the first that fails; what they print is kept in a file, and told."""
+    """Run commands in one shell that stops at the first failure; their output is also in page.log."""
     path = [str(Path(sys.executable).parent), str(program("kubectl").parent), "/usr/sbin", "/usr/bin", "/sbin", "/bin"]
     cache = os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")
     reached = {"KUBECONFIG": str(plane.kubeconfig)} if plane else {}
     log, script = home / "page.log", f"cd {shlex.quote(str(home))}\n{BEGIN}{commands}"
-    # processes of their own: when the shell is killed, what it started ends too
+    # own PID namespace: when the shell is killed, its children end too
     argv = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc", command("bash"), "-c", script]
-    with log.open("w") as told:
+    with log.open("w") as output:
         done = subprocess.run(
             namespaces.inside(argv),
             check=False,
             env={"PATH": ":".join(path), "HOME": str(home), "XDG_CACHE_HOME": str(cache), **reached, **variables},
-            stdout=told,
+            stdout=output,
             stderr=subprocess.STDOUT,
         )
     return subprocess.CompletedProcess(done.args, done.returncode, log.read_text())
 
 
 def clear(plane: ControlPlane) -> None:
-    """Leave nothing that wants addresses, has some, or tells of them: neither Pods nor pools."""
+    """Delete everything that uses or lists addresses."""
     for group, plural in _LEFT:
         try:
             items = plane.admin.get(f"{group}/{plural}")["items"]
@@ -88,7 +88,7 @@ def clear(plane: ControlPlane) -> None:
 
 
 def register(plane: ControlPlane, node: str, *, boot_id: str) -> None:
-    """Make a Node as its kubelet does, with the boot id that it reports."""
+    """Register a Node as a kubelet does, with a boot ID."""
     others = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
     others += ["machineID", "operatingSystem", "osImage", "systemUUID"]
     info = {"bootID": boot_id, **dict.fromkeys(others, "none")}
@@ -98,7 +98,7 @@ def register(plane: ControlPlane, node: str, *, boot_id: str) -> None:
 
 @contextmanager
 def within_reach(plane: ControlPlane, namespaces: Namespaces, home: Path) -> Iterator[None]:
-    """Let the API server, without a Node, be reached from the namespaces: the kubeconfig works there as it is."""
+    """Make the API server reachable from the namespaces, under the address in its kubeconfig, without any Node."""
     clear(plane)
     log = home / "relay.log"
     argv = [sys.executable, relay.__file__, str(namespaces.holder.pid), str(plane.port)]

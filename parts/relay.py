@@ -24,7 +24,7 @@ READY = "both ends are there"
 
 @contextmanager
 def network_of(pid: int) -> Iterator[None]:
-    """Let this thread make its sockets in the network of another process."""
+    """Move this thread into the network namespace of another process."""
     kernel = ctypes.CDLL(None, use_errno=True)
 
     def enter(namespace: int) -> None:
@@ -40,13 +40,13 @@ def network_of(pid: int) -> Iterator[None]:
 
 
 def listen_in(pid: int, port: int) -> socket.socket:
-    """A listening socket on the loopback of that process."""
+    """Return a listening socket on the loopback of that process."""
     with network_of(pid):
         return socket.create_server((LOOPBACK, port))
 
 
 async def relay(listening: socket.socket, port: int) -> None:
-    """Carry bytes between the two, for ever."""
+    """Copy bytes in both directions until cancelled."""
 
     async def carry(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

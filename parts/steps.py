@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SIGN_OF_LIFE = 15.0
-"""Seconds of silence after which a person begins to wonder."""
+"""Seconds between two progress lines."""
 
 LAST_LINES = 25
 
 
 class PartMissing(Exception):
-    """A part is not in place; the message is one sentence that tells what to do."""
+    """A component is missing; the message says what to do."""
 
 
 @contextmanager
 def progress(what: str, *, usually: str) -> Iterator[None]:
-    """Say what is being done, how long it usually takes, and how long it took."""
+    """Print what is done, how long it usually takes, and how long it took."""
     print(f"podpool: {what} (usually {usually}) ...", flush=True)
     begun = time.monotonic()
     yield
@@ -42,7 +42,7 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
 ) -> None:
-    """Run a program to its end; where it fails, show its last lines and raise `otherwise`."""
+    """Run a program; if it fails, print its last lines and raise `PartMissing(otherwise)`."""
     with tempfile.TemporaryFile("w+") as output:
         try:
             running = subprocess.Popen(argv, stdout=output, stderr=subprocess.STDOUT, env=env, cwd=cwd)
@@ -58,21 +58,21 @@ def run(
 
 @contextmanager
 def alive() -> Iterator[None]:
-    """Give signs of life for as long as something takes."""
+    """Print progress lines until the block ends."""
     begun = time.monotonic()
     over = threading.Event()
 
-    def tell() -> None:
+    def print_progress() -> None:
         while not over.wait(SIGN_OF_LIFE):
             print(f"podpool:   ... {time.monotonic() - begun:.0f} s", flush=True)
 
-    teller = threading.Thread(target=tell)
-    teller.start()
+    printer = threading.Thread(target=print_progress)
+    printer.start()
     try:
         yield
     finally:
         over.set()
-        teller.join()
+        printer.join()
 
 
 def wait(running: subprocess.Popen[bytes]) -> int:

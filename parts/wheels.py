@@ -20,12 +20,12 @@ LOCKS = Path(__file__).resolve().parent / "wheels"
 
 
 def unpacked(package: str) -> Path:
-    """Where the package is, or would be."""
+    """Return the directory of the package, whether it exists or not."""
     return cache.place(package, pin(package))
 
 
 def fetch(package: str, *, files: Sequence[str], what: str, usually: str) -> Path:
-    """Unpack the package unless it is there."""
+    """Unpack the package unless it exists."""
     home = unpacked(package)
     if not cache.complete(home, files):
         with progress(f"fetching {what}: {home.name}", usually=usually):
@@ -34,7 +34,7 @@ def fetch(package: str, *, files: Sequence[str], what: str, usually: str) -> Pat
 
 
 def unpack(package: str, scratch: Path) -> None:
-    """Have uv fetch it, check its hash and unpack it."""
+    """Let uv fetch the package, check its hash and unpack it."""
     uv = Path(sys.executable).parent / "uv"
     options = ("--quiet", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode", "copy")
     run(
@@ -44,5 +44,5 @@ def unpack(package: str, scratch: Path) -> None:
 
 
 def pin(package: str) -> str:
-    """The version that the lock file names."""
+    """Return the version in the lock file."""
     return (LOCKS / f"{package}.lock").read_text().split("==", 1)[1].split()[0]

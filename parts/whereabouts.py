@@ -21,7 +21,7 @@ RESERVATIONS = f"/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/{NAMESPACE}/o
 
 
 class Whereabouts:
-    """The files that its plugin reads, and what its configuration is; the same configuration is good for ours."""
+    """The files that its plugin reads, and its configuration, which podpool's plugin accepts too."""
 
     def __init__(self, plane: ControlPlane, home: Path, *, namespace: str = NAMESPACE, **flat: object) -> None:
         self._plane = plane
@@ -29,12 +29,12 @@ class Whereabouts:
         self._flat = home / "whereabouts.conf"
         self._flat.write_text(json.dumps(flat))
         self._kubeconfig = home / "whereabouts.kubeconfig"
-        told = json.loads(plane.kubeconfig.read_text())
-        told["contexts"][0]["context"]["namespace"] = namespace  # which it insists on
-        self._kubeconfig.write_text(json.dumps(told))
+        kubeconfig = json.loads(plane.kubeconfig.read_text())
+        kubeconfig["contexts"][0]["context"]["namespace"] = namespace  # required by the plugin
+        self._kubeconfig.write_text(json.dumps(kubeconfig))
 
     def config(self, range_: str, **keys: object) -> bytes:
-        """The configuration of a network with one range."""
+        """Return the configuration of a network with one range."""
         ipam = {
             "type": "whereabouts",
             "range": range_,
@@ -46,20 +46,20 @@ class Whereabouts:
         return json.dumps({"cniVersion": "1.0.0", "name": "shared", "type": "macvlan", "ipam": ipam}).encode()
 
     def start(self, command: str, pod: str, config: bytes, *, node: str = "") -> subprocess.Popen[bytes]:
-        """Start its plugin, and do not wait for it."""
+        """Start its plugin without waiting for it."""
         return spawned(program("whereabouts"), command, pod, config, {"NODENAME": node or "none"})
 
     def slice_controller(self, *, log: Path) -> Daemon:
-        """Its slice controller, not started yet."""
+        """Return its slice controller, not started."""
         argv: list[str | Path] = [program("nodeslicecontroller"), "-kubeconfig", self._plane.kubeconfig]
         return Daemon(argv, log=log, env=os.environ | {"WHEREABOUTS_NAMESPACE": NAMESPACE}, ready=lambda: True)
 
     def entries(self, pool: str) -> dict[str, dict[str, str]]:
-        """What an IPPool says."""
+        """Return the allocations of an IPPool."""
         return dict(self._plane.admin.get(f"{POOLS}/{pool}")["spec"]["allocations"])
 
     def reservations(self) -> dict[str, str]:
-        """The Pods that addresses are reserved for."""
+        """Return the Pod of each reservation, by the name of the reservation."""
         items = self._plane.admin.get(RESERVATIONS)["items"]
         return {each["metadata"]["name"]: each["spec"]["podref"] for each in items}
 
@@ -67,7 +67,7 @@ class Whereabouts:
 def spawned(
     plugin: Path, command: str, pod: str, config: bytes, environment: dict[str, str]
 ) -> subprocess.Popen[bytes]:
-    """Start a plugin as a runtime does, for a Pod whose sandbox has its name."""
+    """Start a plugin as a runtime does; the sandbox ID is the Pod's name."""
     variables = {
         "CNI_COMMAND": command,
         "CNI_CONTAINERID": f"sandbox-{pod}",
@@ -91,9 +91,9 @@ def spawned(
 
 
 def answered(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What a plugin said in the end; with `exit` beside it."""
-    said = process.stdout.read() if process.stdout else b""
+    """Return the output of a plugin, with its exit code as `exit`."""
+    output = process.stdout.read() if process.stdout else b""
     code = process.wait()
     if process.stdout:
         process.stdout.close()
-    return {**(json.loads(said) if said.strip() else {}), "exit": code}
+    return {**(json.loads(output) if output.strip() else {}), "exit": code}
