@@ -44,12 +44,9 @@ class Agent:
         options = options or AgentOptions()
         self._deps = deps
         self._log = deps.log
+        fence, underlay = deps.settings.fence, deps.underlay is not None
         self._state = state = AgentState(
-            deps.disk,
-            deps.clock,
-            fence_limit=deps.settings.fence,
-            underlay=deps.underlay is not None,
-            segment_bytes=options.segment_bytes,
+            deps.disk, deps.clock, fence_limit=fence, underlay=underlay, segment_bytes=options.segment_bytes
         )
         self._nnc = NNCTracker(deps, state)
         self._informers = AgentInformers(deps, on_node=self._on_node, on_nnc=self._on_nnc)

@@ -140,14 +140,9 @@ class SubnetInformer:
         self._deps.changes.notify()
 
     def _informer(self, kind: Kind[T], name: str) -> ObjectInformer[T]:
+        deps, relist = self._deps, self._deps.settings.relist_interval
         return ObjectInformer(
-            self._deps.kube,
-            kind,
-            name,
-            rng=self._deps.rng,
-            namespace=NAMESPACE,
-            relist_interval=self._deps.settings.relist_interval,
-            on_change=self._on_change,
+            deps.kube, kind, name, rng=deps.rng, namespace=NAMESPACE, relist_interval=relist, on_change=self._on_change
         )
 
 

@@ -166,9 +166,8 @@ class Journal(Generic[R]):
         first = self._segment
         await self.sync()
         try:
-            await self._disk.replace(
-                self._format.snapshot_file, _frame(msgspec.json.encode(_SnapshotFile(first, snapshot)))
-            )
+            content = _frame(msgspec.json.encode(_SnapshotFile(first, snapshot)))
+            await self._disk.replace(self._format.snapshot_file, content)
         except OSError:
             return
         for number in self._format.segments(self._disk):
@@ -198,13 +197,10 @@ def _read_segments(disk: Disk, journal_format: JournalFormat[R], snapshot: bytes
         read, size = _read_records(journal_format, content)
         records += read
         if size < len(content):
+            torn, damaged = len(content) - size, _is_damage(content[size:]) or segment != present[-1]
+            later = tuple(each for each in present if each > segment)
             return JournalContents(
-                records=tuple(records),
-                torn=len(content) - size,
-                damaged=_is_damage(content[size:]) or segment != present[-1],
-                segment=segment,
-                size=size,
-                discarded=tuple(each for each in present if each > segment),
+                records=tuple(records), torn=torn, damaged=damaged, segment=segment, size=size, discarded=later
             )
     return JournalContents(records=tuple(records), segment=segment, size=size)
 

@@ -20,7 +20,6 @@ PATH = "/metrics"
 
 _BUCKETS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0, 10.0)
 _AZURE_LABELS = ("subnet", "subnet_cidr", "podnet_arm_id", "customer_metric")
-_CUSTOMER = "customer metric"
 _SLICE_LABELS = ("network", "range", "slice")
 
 
@@ -84,15 +83,9 @@ class AgentMetrics:
         self._handle = handle
         self._registry = CollectorRegistry()
         self._registry.register(_SnapshotCollector(snapshot))
-        self._add_seconds = Histogram(
-            "podpool_agent_add_seconds",
-            "Seconds from the request of an ADD to its response, waiting included",
-            buckets=_BUCKETS,
-            registry=self._registry,
-        )
-        self._errors = Counter(
-            "podpool_agent_cni_errors", "CNI requests answered with an error", registry=self._registry
-        )
+        registry, about = self._registry, "Seconds from the request of an ADD to its response, waiting included"
+        self._add_seconds = Histogram("podpool_agent_add_seconds", about, buckets=_BUCKETS, registry=registry)
+        self._errors = Counter("podpool_agent_cni_errors", "CNI requests answered with an error", registry=registry)
 
     async def handle(self, body: bytes) -> bytes:
         """Answer a plugin's request, as the agent does."""
@@ -146,7 +139,8 @@ class _SnapshotCollector(Collector):
 
 
 def _azure_metrics(now: MetricsSnapshot) -> Iterable[Metric]:
-    labels = _azure_labels(now.ncs)
+    own = now.ncs[0] if now.ncs else NetworkContainer()
+    labels = (own.subnet_name, own.subnet_address_space, _arm_id(own), "customer metric")
     for name, (text, value) in azure_gauges(now).items():
         gauge = GaugeMetricFamily(f"cx_ipam_{name}", text, labels=_AZURE_LABELS)
         gauge.add_metric(labels, value)
@@ -163,15 +157,12 @@ def _azure_metrics(now: MetricsSnapshot) -> Iterable[Metric]:
 
 def azure_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
     """Return the gauges of Azure's CNS, by its names."""
-    parameters = now.parameters
+    parameters, free = now.parameters, now.granted - now.assigned - now.pending_release
     return {
         "pod_allocated_ips": ("Addresses assigned to Pods", now.assigned),
         "available_ips": ("Addresses that can be assigned at once", now.available),
         "batch_size": ("Batch size of the subnet", parameters.scaler.batch if parameters else 0),
-        "current_available_ips": (
-            "Addresses neither assigned nor pending release",
-            now.granted - now.assigned - now.pending_release,
-        ),
+        "current_available_ips": ("Addresses neither assigned nor pending release", free),
         "expect_available_ips": ("Requested addresses less assigned ones", now.requested - now.assigned),
         "max_ips": ("Maximum number of addresses of this node", parameters.maximum if parameters else 0),
         "pending_programming_ips": ("Addresses pending programming by the underlay", now.pending_programming),
@@ -186,25 +177,17 @@ def azure_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
 
 def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
     """Return the gauges that Azure's CNS does not have."""
+    age = math.inf if now.fence_age is None else now.fence_age
     return {
         "cooling_down_ips": ("Addresses that cool down", now.cooling_down),
         "unusable_ips": ("Addresses that the NNC lists and that cannot be used", now.unusable),
         "revoked_ips": ("Addresses of Pods that the NNC no longer lists", now.revoked),
         "waiting_adds": ("ADDs that wait for an address", now.waiting_adds),
         "waiting_pods": ("Pods that wait for addresses which the subnet does not have", now.waiting_pods),
-        "fence_age_seconds": ("Seconds since this Node was last confirmed", _finite(now.fence_age)),
+        "fence_age_seconds": ("Seconds since this Node was last confirmed", age),
         "fenced": ("1 while no new address is assigned because the Node is not confirmed", now.fenced),
         "journal_bytes": ("Size of the current journal segment", now.journal_bytes),
     }
-
-
-def _finite(age: float | None) -> float:
-    return math.inf if age is None else age
-
-
-def _azure_labels(ncs: tuple[NetworkContainer, ...]) -> tuple[str, str, str, str]:
-    own = ncs[0] if ncs else NetworkContainer()
-    return own.subnet_name, own.subnet_address_space, _arm_id(own), _CUSTOMER
 
 
 def _arm_id(nc: NetworkContainer) -> str:

@@ -132,13 +132,8 @@ class PoolMonitor:
     async def _write(self, body: dict[str, Any], report: AgentReport, *, version: str) -> None:
         before = self._nnc.newest
         annotations = {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}
-        response = await self._deps.kube.merge_patch(
-            NODE_NETWORK_CONFIGS,
-            self._deps.node,
-            {**body, "metadata": {"annotations": annotations}},
-            namespace=NAMESPACE,
-            precondition=version,
-        )
+        kube, node, patch = self._deps.kube, self._deps.node, {**body, "metadata": {"annotations": annotations}}
+        response = await kube.merge_patch(NODE_NETWORK_CONFIGS, node, patch, namespace=NAMESPACE, precondition=version)
         self._nnc.report_written(before)
         self._nnc.observe_response(response, since=before)
 

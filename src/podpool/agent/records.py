@@ -258,8 +258,8 @@ class SliceRangeChanged(JournalRecord, frozen=True, kw_only=True, tag="slice-ran
     range: str
 
 
-SliceLifecycle: TypeAlias = SliceAcquired | SliceAcknowledged | SliceRecovered | SliceClosed | SliceRemoved
-SliceRecord: TypeAlias = SliceLifecycle | SliceRangeChanged | SliceAssigned | SliceUnassigned | SliceCooledDown
+SliceChange: TypeAlias = SliceAcknowledged | SliceRecovered | SliceRangeChanged | SliceClosed | SliceRemoved
+SliceRecord: TypeAlias = SliceAcquired | SliceChange | SliceAssigned | SliceUnassigned | SliceCooledDown
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):

@@ -153,13 +153,9 @@ def target_count(
         scaler = Scaler(scaler.batch, max(scaler.buffer, -(-100 // scaler.batch)))
     if mode is not ScalingMode.REACTIVE:
         return target(demand=demand, scaler=scaler, primaries=primaries, maximum=maximum)
-    return reactive_step(
-        holding,
-        scaler=scaler,
-        max_buffer=max(subnet.max_buffer, scaler.buffer + 100),
-        maximum=maximum,
-        exhausted=False,  # the scaler has it already
-        releasable=releasable,
+    most = max(subnet.max_buffer, scaler.buffer + 100)
+    return reactive_step(  # the scaler has exhaustion already
+        holding, scaler=scaler, max_buffer=most, maximum=maximum, exhausted=False, releasable=releasable
     ).request
 
 

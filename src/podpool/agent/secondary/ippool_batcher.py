@@ -197,14 +197,8 @@ class IPPoolBatcher:
         removed, spec = _removals(requests, pool.spec)
         released = {request: changes for request, changes in removed.items() if request.range is None}
         added = self._choose_all(requests, spec, pools, removed)
-        await gather_all(
-            *(
-                self._release_reservation(change)
-                for request, changes in released.items()
-                if request.config.overlap_checked
-                for change in changes
-            )
-        )
+        reserved = [each for request, changes in released.items() if request.config.overlap_checked for each in changes]
+        await gather_all(*map(self._release_reservation, reserved))
         await asyncio.sleep(max((each.config.sleep_for_race for each in added), default=0))
         removed_changes = [change for changes in removed.values() for change in changes]
         await self._client.patch_pool(pool, [*removed_changes, *added.values()])

@@ -126,14 +126,10 @@ class IPPoolClient:
             return None
 
     async def _delete_reservation(self, found: OverlappingRangeIPReservation) -> None:
-        meta = found.metadata
+        meta, namespace = found.metadata, self._namespace
         try:
             await self._kube.delete(
-                IP_RESERVATIONS,
-                meta.name,
-                namespace=self._namespace,
-                uid=meta.uid,
-                resource_version=meta.resource_version,
+                IP_RESERVATIONS, meta.name, namespace=namespace, uid=meta.uid, resource_version=meta.resource_version
             )
         except (ApiNotFound, ApiConflict):
             return  # it was replaced meanwhile

@@ -171,11 +171,8 @@ class SharedRangeIPAM:
         """Release what this agent allocated to attachments that are not valid any more."""
         for allocation in [each for each in self._log.allocations.values() if each.network == network]:
             if allocation.attachment not in valid:
-                self._deps.log.info(
-                    "sandbox is gone, releasing its addresses of shared ranges",
-                    sandbox=allocation.attachment.container_id,
-                    pod=allocation.podref,
-                )
+                event, sandbox = "sandbox is gone, releasing its addresses of shared ranges", allocation.attachment
+                self._deps.log.info(event, sandbox=sandbox.container_id, pod=allocation.podref)
                 await self._release_or_defer(allocation)
 
     async def _release_or_defer(self, allocation: SharedAllocation) -> None:
@@ -208,12 +205,9 @@ class SharedRangeIPAM:
 
     async def _defer_release(self, allocation: SharedAllocation, error: Exception) -> None:
         """Log the release durably: it is done later, also after a restart or reboot."""
-        self._deps.log.warning(
-            "release of addresses of shared ranges deferred",
-            sandbox=allocation.attachment.container_id,
-            pod=allocation.podref,
-            reason=_retry_reason(error),
-        )
+        sandbox, reason = allocation.attachment.container_id, _retry_reason(error)
+        event = "release of addresses of shared ranges deferred"
+        self._deps.log.warning(event, sandbox=sandbox, pod=allocation.podref, reason=reason)
         self._put_pending(allocation)
         await self._log.sync()
 

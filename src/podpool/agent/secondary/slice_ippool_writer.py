@@ -114,12 +114,10 @@ class IPPoolWriter:
         allocations = {key: None if each is None else msgspec.to_builtins(each) for key, each in changes.items()}
         name, annotations = pool.metadata.name, {BOOT_ANNOTATION: self._deps.boot_id}
         try:
+            patch = {"metadata": {"annotations": annotations}, "spec": {"allocations": allocations}}
+            namespace, version = self._informers.namespace, pool.metadata.resource_version
             written = await self._deps.kube.merge_patch(
-                IP_POOLS,
-                name,
-                {"metadata": {"annotations": annotations}, "spec": {"allocations": allocations}},
-                namespace=self._informers.namespace,
-                precondition=pool.metadata.resource_version,
+                IP_POOLS, name, patch, namespace=namespace, precondition=version
             )
         except ApiConflict:
             await self._informers.read_pool(name)

@@ -117,13 +117,9 @@ class SliceLeases:
         await self._patch(lease, holder=None, annotations={BOOT_ANNOTATION: self._deps.boot_id})
 
     async def _patch(self, lease: Lease, *, holder: str | None, annotations: dict[str, str]) -> None:
-        await self._deps.kube.merge_patch(
-            LEASES,
-            lease.metadata.name,
-            {"spec": {"holderIdentity": holder}, "metadata": {"annotations": annotations}},
-            namespace=self._informers.namespace,
-            precondition=lease.metadata.resource_version,
-        )
+        patch = {"spec": {"holderIdentity": holder}, "metadata": {"annotations": annotations}}
+        name, namespace, version = lease.metadata.name, self._informers.namespace, lease.metadata.resource_version
+        await self._deps.kube.merge_patch(LEASES, name, patch, namespace=namespace, precondition=version)
 
     @property
     def _identity(self) -> str:

@@ -294,13 +294,7 @@ class Slices:
             case records.SliceCooledDown():
                 for each in record.addresses:
                     self._slices[each.lease].free(parse_address(each.address).value)
-            case (
-                records.SliceClosed()
-                | records.SliceRecovered()
-                | records.SliceAcknowledged()
-                | records.SliceRangeChanged()
-                | records.SliceRemoved()
-            ):
+            case _ if isinstance(record, records.SliceChange):
                 self._change(self._slices[record.lease], record)
             case records.Snapshot():
                 self._restore(record)
@@ -364,15 +358,7 @@ class Slices:
             if left:
                 self._by_attachment[holder.attachment] = left
 
-    def _change(
-        self,
-        slice_: Slice,
-        record: records.SliceClosed
-        | records.SliceRecovered
-        | records.SliceAcknowledged
-        | records.SliceRangeChanged
-        | records.SliceRemoved,
-    ) -> None:
+    def _change(self, slice_: Slice, record: records.SliceChange) -> None:
         match record:
             case records.SliceClosed():
                 slice_.closed = True
