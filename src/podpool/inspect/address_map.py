@@ -79,9 +79,5 @@ def _whole(cells: Mapping[int, _Cell], prefixes: Iterable[Prefix], members: Iter
 
 def _patch(cells: list[_Cell], *, first: str = "", texts: Iterable[str] = ()) -> Patch:
     owners = tuple(each.owner for each in cells)
-    return Patch(
-        first=first,
-        cells="".join(each.letter for each in cells),
-        owners=owners if any(each >= 0 for each in owners) else (),
-        texts=tuple(texts),
-    )
+    owners, letters = owners if any(each >= 0 for each in owners) else (), "".join(each.letter for each in cells)
+    return Patch(first=first, cells=letters, owners=owners, texts=tuple(texts))

@@ -184,16 +184,11 @@ def _in_ledger(ledger: LedgerSnapshot) -> Iterator[AuditFinding]:
 
 def _in_ippools(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
     """Check IPPools and reservations against each other and against Pods, as a migration does."""
-    found = build_migration_report(
-        MigrationInputs(
-            pools=snapshot.pools,
-            reservations=snapshot.reservations,
-            pods=snapshot.pods,
-            nads=snapshot.nads,
-            nodes=[each.metadata.name for each in snapshot.nodes],
-        )
+    nodes = [each.metadata.name for each in snapshot.nodes]
+    inputs = MigrationInputs(
+        pools=snapshot.pools, reservations=snapshot.reservations, pods=snapshot.pods, nads=snapshot.nads, nodes=nodes
     )
-    for each in found.findings:
+    for each in build_migration_report(inputs).findings:
         if each.problem in _INVARIANT_OF:
             code = f"pool-{each.problem.name.lower().replace('_', '-')}"
             action = RELEASE_LEAK if each.problem is Problem.LEAK else ""

@@ -22,19 +22,14 @@ def diagnose(model: ClusterModel, key: str) -> Diagnosis:
     """Explain the state of a Pod, given as namespace/name."""
     pod = model.caches.pods.get(key)
     if pod is None:
-        return Diagnosis(
-            pod=key, message="The Pod does not exist.", action="List Pods with `kubectl get pods --all-namespaces`."
-        )
+        action = "List Pods with `kubectl get pods --all-namespaces`."
+        return Diagnosis(pod=key, message="The Pod does not exist.", action=action)
     if content := _not_waiting(pod):
         return Diagnosis(pod=key, message=content)
     if not pod.spec.node_name:
-        return Diagnosis(
-            pod=key,
-            waiting_for_address=True,
-            message="It is not scheduled yet.",
-            action=f"See the scheduler's Events: {_describe(pod)}.",
-        )
-    message, action = _on_node(model, pod)
+        message, action = "It is not scheduled yet.", f"See the scheduler's Events: {_describe(pod)}."
+    else:
+        message, action = _on_node(model, pod)
     return Diagnosis(pod=key, waiting_for_address=True, message=message, action=action)
 
 

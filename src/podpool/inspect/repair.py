@@ -75,12 +75,8 @@ def _entries(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep
         here = tuple(each for each in found if each.pool == pool.metadata.name)
         if here:
             owners = ", ".join(f"{each.change.address} of {_owner(each)}" for each in here)
-            yield ReleaseEntries(
-                subject=f"ippool/{pool.metadata.name}",
-                message=f"release {owners}",
-                namespace=pool.metadata.namespace,
-                entries=here,
-            )
+            subject, namespace = f"ippool/{pool.metadata.name}", pool.metadata.namespace
+            yield ReleaseEntries(subject=subject, message=f"release {owners}", namespace=namespace, entries=here)
 
 
 def _owner(release: OrphanedEntry) -> str:
@@ -89,13 +85,9 @@ def _owner(release: OrphanedEntry) -> str:
 
 def _reservations(first: AuditSnapshot, second: AuditSnapshot) -> Iterable[RepairStep]:
     for each in orphaned_reservations(first.gc_snapshot, second.gc_snapshot):
-        yield DeleteReservation(
-            subject=f"overlappingrangeipreservation/{each.metadata.name}",
-            message=f"delete: {each.spec.podref} is gone",
-            namespace=each.metadata.namespace,
-            name=each.metadata.name,
-            uid=each.metadata.uid,
-        )
+        name, namespace, uid = each.metadata.name, each.metadata.namespace, each.metadata.uid
+        subject, message = f"overlappingrangeipreservation/{name}", f"delete: {each.spec.podref} is gone"
+        yield DeleteReservation(subject=subject, message=message, namespace=namespace, name=name, uid=uid)
 
 
 def _reconciles(snapshot: AuditSnapshot, report: AuditReport) -> Iterable[RepairStep]:
@@ -106,23 +98,20 @@ def _reconciles(snapshot: AuditSnapshot, report: AuditReport) -> Iterable[Repair
             f"address/{each.ip}" for container in nnc.status.network_containers for each in container.ip_assignments
         }
         if affected & {f"nodenetworkconfig/{name}", f"node/{name}", *addresses}:
-            yield RequestReconcile(
-                subject=f"nodenetworkconfig/{name}",
-                message="request a reconcile by its controller and agent",
-                node=name,
-            )
+            message = "request a reconcile by its controller and agent"
+            yield RequestReconcile(subject=f"nodenetworkconfig/{name}", message=message, node=name)
 
 
 async def execute_plan(steps: Sequence[RepairStep], kube: KubeClient, *, at: float) -> list[RepairResult]:
     """Execute the plan; objects that changed meanwhile are left alone and reported."""
     done = []
     for step in steps:
+        failure = ""
         try:
             await _do(step, kube, at=at)
         except PodpoolError as error:
-            done.append(RepairResult(subject=step.subject, message=step.message, error=str(error)))
-        else:
-            done.append(RepairResult(subject=step.subject, message=step.message))
+            failure = str(error)
+        done.append(RepairResult(subject=step.subject, message=step.message, error=failure))
     return done
 
 

@@ -59,15 +59,9 @@ def network_views(divided: Iterable[NodeSlicePool], pools: Sequence[IPPool]) -> 
             )
         )
     shared = [pool for pool in pools if pool.metadata.name not in owned]
-    views += [
-        NetworkView(
-            name=pool.metadata.name,
-            range=pool.spec.range,
-            used=len(pool.spec.allocations),
-            size=_size(_prefix(pool.spec.range)),
-        )
-        for pool in shared
-    ]
+    for pool in shared:
+        size, used = _size(_prefix(pool.spec.range)), len(pool.spec.allocations)
+        views.append(NetworkView(name=pool.metadata.name, range=pool.spec.range, used=used, size=size))
     return sorted(views, key=lambda view: view.name)
 
 

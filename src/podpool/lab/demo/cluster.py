@@ -78,11 +78,9 @@ class DemoCluster:
         self.transport = api_connection.from_kubeconfig(api.kubeconfig)
         self.kube = KubeClient(self.transport)
         token_file = home.file("ledger.db.admin-token")
+        transport, rng = self._ledger_transport, entropy.system_random()
         self.ledger = LedgerClient(
-            self._ledger_transport,
-            token=lambda: token_file.read_text().strip(),
-            timeouts=Timeouts(),
-            rng=entropy.system_random(),
+            transport, token=lambda: token_file.read_text().strip(), timeouts=Timeouts(), rng=rng
         )
         self.endpoints = {
             name: PluginEndpoint(self._sockets / f"{name}.sock", home.file("nodes", name, "deletes"))
