@@ -19,8 +19,7 @@ from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
 from podpool.ledger.domain.item_validation import check_item
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow
-from podpool.ledger.domain.scaling_policy import scaler_of
-from podpool.ledger.domain.settle import is_frozen, servable, settle, waiter_of, waiting_ncs, with_load
+from podpool.ledger.domain.settle import is_frozen, servable, settle, waiter_of, waiting_ncs, with_request
 from podpool.ledger.errors import (
     Conflict,
     Invalid,
@@ -232,20 +231,7 @@ class Allocator:
         """Return an NC with the fields of its item."""
         if item.node_gone:
             return nc.close()
-        updated = replace(
-            nc,
-            node_uid=item.node_uid,
-            boot_id=item.boot_id or nc.boot_id,
-            epoch=self.repo.epoch,
-            wanted=item.wanted,
-            released=item.released,
-            cooled_seconds=item.cooled_seconds,
-            report=item.report,
-            pinned=item.pinned,
-            notified_at=None,
-        )
-        published = scaler_of(self.allocations.subnet)
-        return with_load(updated, published=published, maximum=item.maximum, now=self.allocations.now)
+        return replace(with_request(self.allocations, nc, item), notified_at=None)
 
     def _top_up(self, items: Sequence[AllocatorItem], *, present: Collection[int]) -> None:
         """Grant each NC its share, and record what it lacks."""

@@ -20,8 +20,7 @@ from podpool.ledger.domain.convert import nc_state
 from podpool.ledger.domain.item_validation import check_item, parse_uuid
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow
-from podpool.ledger.domain.scaling_policy import scaler_of
-from podpool.ledger.domain.settle import settle, settle_due, with_load
+from podpool.ledger.domain.settle import settle, settle_due, with_request
 from podpool.ledger.errors import Conflict, Invalid, NotFound, OwnershipDisputed
 from podpool.ledger.messages import (
     Inventory,
@@ -148,7 +147,7 @@ class _SubnetRecovery:
             self.events.append(AllocationEvent(nc_id=item.nc_id, note="listed, but closed"))
             return
         self._close_predecessor(item)
-        nc = self._updated(before or self._added(item), item)
+        nc = with_request(self.allocations, before or self._added(item), item)
         released = frozenset(item.released)
         claimed = {each.address: each for each in self._claims(item)}
         kept = {address: each for address, each in claimed.items() if each.primary or each.id not in released}
@@ -212,21 +211,6 @@ class _SubnetRecovery:
                 node_uid=item.node_uid,
             )
         )
-
-    def _updated(self, nc: NcRow, item: InventoryItem) -> NcRow:
-        updated = replace(
-            nc,
-            node_uid=item.node_uid,
-            boot_id=item.boot_id or nc.boot_id,
-            epoch=self._repo.epoch,
-            wanted=item.wanted,
-            released=item.released,
-            cooled_seconds=item.cooled_seconds,
-            report=item.report,
-            pinned=item.pinned,
-        )
-        published = scaler_of(self.allocations.subnet)
-        return with_load(updated, published=published, maximum=item.maximum, now=self.allocations.now)
 
 
 def _result(repo: Repository, nc: NcRow | None, disputed: set[int], *, wall: float) -> NetworkContainerResult:

@@ -15,6 +15,7 @@ from podpool.ledger.domain.fair_shares import NOTICE_TIMEOUT, SKIPPED, Waiter, f
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import decide_scaling, scaler_of
+from podpool.ledger.messages import InventoryItem, ReconcileItem
 
 THIRD_PARTY_SETTLE_TIME = 60.0
 """Seconds in which a third-party agent reacts to a new scaler: it polls, and NNCs are written one by one."""
@@ -34,6 +35,22 @@ def with_load(nc: NcRow, *, published: Scaler, maximum: int, now: float) -> NcRo
     )
     load = Load(inferred.demand(primaries=1), maximum=maximum, pinned=nc.pinned)
     return replace(nc, inferred=inferred, load=load)
+
+
+def with_request(allocations: Allocations, nc: NcRow, item: ReconcileItem | InventoryItem) -> NcRow:
+    """Return an NC with what an item requests or lists for it, and with its load."""
+    updated = replace(
+        nc,
+        node_uid=item.node_uid,
+        boot_id=item.boot_id or nc.boot_id,
+        epoch=allocations.repo.epoch,
+        wanted=item.wanted,
+        released=item.released,
+        cooled_seconds=item.cooled_seconds,
+        report=item.report,
+        pinned=item.pinned,
+    )
+    return with_load(updated, published=scaler_of(allocations.subnet), maximum=item.maximum, now=allocations.now)
 
 
 def settle_due(repo: Repository, number: int, *, wall: float, notify: bool = False) -> None:
