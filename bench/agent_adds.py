@@ -35,7 +35,7 @@ HOST_LOCAL = {
 
 @cache
 def compiled(source: Path, home: Path) -> Path:
-    """Build a program of one file that starts plugins."""
+    """Compile a program that starts plugins."""
     made = home / source.stem
     compiler = [sys.executable, "-m", "ziglang", "cc", "-target", f"{platform.machine()}-linux-musl", "-static", "-Os"]
     subprocess.run([*compiler, source, "-o", made], check=True)
@@ -44,7 +44,7 @@ def compiled(source: Path, home: Path) -> Path:
 
 @contextmanager
 def our_adds(node: BenchNode, *, at_once: int, of_each: int) -> Iterator[Run]:
-    """Milliseconds of one ADD with our plugin, the median of a repetition."""
+    """Milliseconds of one ADD with podpool's plugin, the median of a repetition."""
     config = node.site.home / "ours.conf"
     config.write_text(json.dumps({"cniVersion": "1.0.0", "name": "bench", "type": "ptp", "ipam": {"type": "podpool"}}))
     environment = {"PODPOOL_SOCKET": str(node.door)}
@@ -53,7 +53,7 @@ def our_adds(node: BenchNode, *, at_once: int, of_each: int) -> Iterator[Run]:
 
 @contextmanager
 def host_local_adds(home: Path, *, in_use: int, at_once: int, of_each: int) -> Iterator[Run]:
-    """The same with host-local, whose files say that so many are in use."""
+    """The same with host-local, with the given number of addresses in use."""
     data = home / f"host-local-{in_use}-{at_once}"
     leases = data / "bench"
     leases.mkdir(parents=True)
@@ -68,7 +68,7 @@ def host_local_adds(home: Path, *, in_use: int, at_once: int, of_each: int) -> I
 
 
 def adds(home: Path, plugin: Path, config: Path, environment: Mapping[str, str], *, at_once: int, of_each: int) -> Run:
-    """Make a run of one side."""
+    """Return the run of one side."""
     starter = compiled(SPAWNER, home)
 
     def call(command: str, prefix: str) -> list[float]:

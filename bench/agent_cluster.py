@@ -40,7 +40,7 @@ class AgentSite(Installation):
         super().__init__(plane, home, subnet=ROOMY, cidr="10.128.0.0/14", gateway="10.128.0.1", settings=SETTINGS)
 
     def begin(self) -> None:
-        """Bring up all but the agents, with a second subnet."""
+        """Start everything except the agents, with a second subnet."""
         self.install()
         self.ask_ledger("subnet", "create", USUAL, "10.64.0.0/16", "--gateway", "10.64.0.1")
 
@@ -58,7 +58,7 @@ class AgentSite(Installation):
 
 
 class BenchNode:
-    """One node, and what a runtime says to its agent."""
+    """One node with its agent, called as by a runtime."""
 
     def __init__(self, site: AgentSite, name: str, door: Path, agent: Daemon) -> None:
         self.site = site
@@ -67,21 +67,21 @@ class BenchNode:
         self.agent = agent
 
     def holds(self, count: int) -> BenchNode:
-        """Wait until it was given so many addresses."""
+        """Wait until it has the given number of addresses."""
         until(lambda: self.granted() >= count, f"{self.name} holds {count}", timeout=TIMEOUT)
         return self
 
     def granted(self) -> int:
-        """Addresses that it was given."""
+        """Return the number of addresses that it was granted."""
         containers = self.config().get("status", {}).get("networkContainers", [])
         return sum(len(each.get("ipAssignments", [])) for each in containers)
 
     def config(self) -> dict[str, Any]:
-        """Its NNC; empty before there is one."""
+        """Return its NNC; empty if it does not exist."""
         return next((each for name, each in self.site.nncs().items() if name == self.name), {})
 
     def fill(self, count: int) -> BenchNode:
-        """Have so many addresses in use."""
+        """Assign the given number of addresses."""
         asyncio.run(self.calls("ADD", [f"resident-{number}" for number in range(count)]))
         asyncio.run(
             self.calls("DEL", ["unknown"])
@@ -89,7 +89,7 @@ class BenchNode:
         return self
 
     async def calls(self, command: str, sandboxes: list[str], *, at_once: int = 16) -> None:
-        """Ask the agent over its socket, as many plugins would."""
+        """Send concurrent requests to the agent's socket."""
         lanes = [sandboxes[lane::at_once] for lane in range(at_once)]
         await asyncio.gather(*(self._one_by_one(command, lane) for lane in lanes))
 
@@ -113,10 +113,10 @@ class BenchNode:
         return took
 
     def calls_of_agent(self, since: int) -> list[str]:
-        """What the agents asked of the API server since a mark, as verb and resource; watches are not calls."""
+        """Return the agents' API calls since a mark as verb and resource, without watches."""
         found = self.site.plane.audit.calls(since=since, user=AGENT)
         return [f"{each.verb} {each.resource}" for each in found if each.verb != "watch" and each.status < 400]
 
     def path(self) -> str:
-        """Its NNC's path."""
+        """Return the path of a node's NNC."""
         return f"{CONFIGS}/{self.name}"

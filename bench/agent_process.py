@@ -36,7 +36,7 @@ WRITE = "patch nodenetworkconfigs"
 
 @contextmanager
 def p99_under_load(node: BenchNode, *, per_second: int, seconds: float) -> Iterator[Run]:
-    """Microseconds of 99 in 100 ADDs, from the frame to the answer, as the agent itself counts them."""
+    """p99 of ADDs in microseconds, from request frame to response, from the agent's histogram."""
     listens = node.agent.argv[node.agent.argv.index("--listen") + 1]
     port = int(str(listens).rpartition(":")[2])
 
@@ -64,7 +64,7 @@ def p99_under_load(node: BenchNode, *, per_second: int, seconds: float) -> Itera
 
 
 def buckets(page: bytes) -> dict[float, float]:
-    """Read the histogram of ADDs: how many took at most so many seconds."""
+    """Return the buckets of the ADD histogram."""
     found: dict[float, float] = {}
     for line in page.decode().splitlines():
         if line.startswith("podpool_agent_add_seconds_bucket"):
@@ -74,7 +74,7 @@ def buckets(page: bytes) -> dict[float, float]:
 
 
 def quantile(counts: dict[float, float], share: float) -> float:
-    """Find where a share of all lies, between two edges in proportion, as Prometheus does."""
+    """Return a quantile of a histogram, interpolated as Prometheus does."""
     wanted = share * max(counts.values())
     for (low, below), (high, upto) in pairwise([(0.0, 0.0), *sorted(counts.items())]):
         if upto >= wanted:
@@ -84,7 +84,7 @@ def quantile(counts: dict[float, float], share: float) -> float:
 
 @contextmanager
 def calls_per_add(node: BenchNode, *, adds: int) -> Iterator[Run]:
-    """API calls of the agent while so many sandboxes come and go, for each of them."""
+    """API calls of the agent per sandbox that starts and stops."""
 
     def turn(repetition: int) -> float:
         mark = node.site.plane.audit.mark()
@@ -98,14 +98,14 @@ def calls_per_add(node: BenchNode, *, adds: int) -> Iterator[Run]:
 
 @contextmanager
 def burst_writes(node: BenchNode) -> Iterator[Run]:
-    """Successful writes of the agent when 35 Pods land at once, until it was given what they need."""
+    """Successful writes of the agent when 35 Pods start at once, until it is granted their addresses."""
     admin = node.site.plane.admin
     pods = "/api/v1/namespaces/default/pods"
 
     def turn(repetition: int) -> float:
         names = [f"burst-{repetition}-{number}" for number in range(BURST)]
         before = node.granted()
-        node.agent.pause()  # at once: the API server takes longer to make 35 Pods than a scheduler to bind them
+        node.agent.pause()  # concurrently: the API server takes longer to create 35 Pods than a scheduler to bind them
         for name in names:
             admin.post(pods, {"metadata": {"name": name}, "spec": {**POD, "nodeName": node.name}})
         mark = node.site.plane.audit.mark()
@@ -122,7 +122,7 @@ def burst_writes(node: BenchNode) -> Iterator[Run]:
 
 @contextmanager
 def memory(node: BenchNode, *, pods: int, seconds: float) -> Iterator[Run]:
-    """MiB that the agent's process holds, some time after so many ADDs."""
+    """RSS of the agent in MiB, some time after ADDs."""
 
     def turn(_repetition: int) -> float:
         node.agent.restart()
@@ -136,7 +136,7 @@ def memory(node: BenchNode, *, pods: int, seconds: float) -> Iterator[Run]:
 
 @contextmanager
 def start_to_serving(node: BenchNode, *, assigned: int) -> Iterator[Run]:
-    """Seconds from the start of the process to the first ADD that is answered, with so many addresses in use."""
+    """Seconds from process start to the first ADD response, with the given number of addresses in use."""
     node.fill(assigned)
 
     async def served() -> None:
@@ -161,7 +161,7 @@ def start_to_serving(node: BenchNode, *, assigned: int) -> Iterator[Run]:
 
 @contextmanager
 def journalled(before: int, *, batch_seconds: float) -> Iterator[Run]:
-    """Nanoseconds of one ADD and its DEL, in pool and journal, after so many of them."""
+    """Nanoseconds of one ADD and its DEL in pool and journal, after the given number of them."""
     attachment = Attachment(container_id="0" * 64, ifname="eth0")
     grants = tuple(IPAssignment(name=f"grant-{number}", ip=f"10.0.1.{number}") for number in range(250))
     container = NetworkContainer(id="nc", subnet_address_space="10.0.0.0/16", version=1, ip_assignments=grants)

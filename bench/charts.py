@@ -48,7 +48,7 @@ def draw(results: Sequence[Result], folder: Path) -> list[str]:
 
 
 def draw_ratios(results: Sequence[Result]) -> Figure:
-    """One bar per ratio on a logarithmic axis, with a stroke where its goal is."""
+    """Draw one bar per ratio on a logarithmic axis, with a mark at its goal."""
     figure = Figure(figsize=(8, 1.2 + 0.4 * len(results)), layout="constrained")
     axes = figure.subplots()
     for row, result in enumerate(results):
@@ -68,7 +68,7 @@ def draw_ratios(results: Sequence[Result]) -> Figure:
 
 
 def draw_growth(results: Sequence[Result]) -> Figure:
-    """One line per operation, cost over size, both logarithmic: flat is flat."""
+    """Draw one line per operation, cost over size, both axes logarithmic."""
     figure = Figure(figsize=(8, 4.5), layout="constrained")
     axes = figure.subplots()
     for result in results:
@@ -96,7 +96,7 @@ def _draw_costs(axes: Axes, result: Result) -> None:
 
 
 def _decades(results: Sequence[Result]) -> tuple[float, float]:
-    """Whole decades around all costs: neither steep nor flat by its frame."""
+    """Return axis limits of whole decades, so that the frame does not exaggerate a slope."""
     costs = [cost for result in results if isinstance(result.ours, dict) for cost in result.ours.values()]
     return 10.0 ** floor(log10(min(costs))), 10.0 ** (floor(log10(max(costs))) + 1)
 

@@ -32,7 +32,7 @@ OURS, SHARED, SLICED, HOST_LOCAL = "ours", "shared", "sliced", "host-local"
 
 
 class TenNetworks:
-    """The networks of a node, by who gives their addresses."""
+    """The networks of a node, by IPAM."""
 
     def __init__(self, cluster: Cluster, multus: Multus, node: Node) -> None:
         self._cluster = cluster
@@ -42,9 +42,9 @@ class TenNetworks:
         self._sliced = Whereabouts(cluster.plane, self._home(SLICED), node_slice_size=SIZE)
 
     def define(self) -> None:
-        """Define all of them, and wait until our agent has its slices."""
+        """Create all networks and wait until podpool's agent has its slices."""
         plugin = self._node.plugins / "whereabouts"
-        plugin.unlink()  # ours under their name, for clusters that they leave
+        plugin.unlink()  # podpool's plugin installed as whereabouts, as after a migration
         shutil.copy(program("whereabouts"), plugin)
         self._multus.join(self._node)
         sets: dict[str, Callable[[str, str], dict[str, Any]]] = {
@@ -83,7 +83,7 @@ class TenNetworks:
 
 
 def networks(way: str) -> Sequence[str]:
-    """The names of ten networks."""
+    """Return the names of ten networks."""
     return [f"{way}-{number}" for number in range(NETWORKS)]
 
 

@@ -31,7 +31,7 @@ INTERVAL = 0.5
 def pod_starts(
     cluster: Cluster, node: Node, pods: int, *, prefix: str = "", annotations: Mapping[str, str] | None = None
 ) -> Iterator[Run]:
-    """Start so many Pods at once on a node that is ready; seconds."""
+    """Start Pods at once on a ready node; return the seconds until all run."""
     until(lambda: cluster.ready(node.name), f"{node.name} is ready", interval=INTERVAL)
 
     def turn(repetition: int) -> float:
@@ -50,7 +50,7 @@ def pod_starts(
 
 
 def await_all(cluster: Cluster, wanted: set[str], *, since: str) -> None:
-    """Follow the Pods until all that were asked for run."""
+    """Watch the Pods until all run."""
     waiting = set(wanted)
     for _, pod in cluster.admin.watch(PODS, since=since):
         if runs(pod):
@@ -61,7 +61,7 @@ def await_all(cluster: Cluster, wanted: set[str], *, since: str) -> None:
 
 
 def connect_by_host_local(node: Node, subnet: str) -> None:
-    """Have a node's Pods connected as in a cluster with podpool, by the reference plugin that gives addresses."""
+    """Configure a node as with podpool, but with host-local as IPAM."""
     for name in ("bridge", "host-local", "loopback"):
         shutil.copy(program(name), node.plugins)
     node.configure(bridged({"type": "host-local", "dataDir": "/run/host-local", "ranges": [[{"subnet": subnet}]]}))

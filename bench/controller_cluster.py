@@ -32,13 +32,13 @@ STATUS = "nodenetworkconfigs/status"
 SUBNET, CIDR = "vnet.pods", "10.0.0.0/12"
 TIMEOUT = 900.0
 INTERVAL = 2.0
-"""Seconds between two looks into the log: reading it costs what those who are measured would have."""
+"""Seconds between two reads of the log: reading it takes CPU from the measured processes."""
 
 _databases = count()
 
 
 class Site:
-    """The processes, and what they did."""
+    """The measured processes."""
 
     def __init__(self, home: Path, server: Postgres) -> None:
         self.home = home
@@ -63,7 +63,7 @@ class Site:
         )
 
     def start(self, nodes: int) -> None:
-        """Bring up everything but the controller, and register Nodes."""
+        """Start everything except the controller, and register Nodes."""
         self.plane.start()
         self.ledger.start()
         self._podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
@@ -75,7 +75,7 @@ class Site:
         self.crowd.run(self.crowd.register(range(nodes)))
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop everything."""
         self.crowd.close()
         self.controller.kill()
         self.ledger.kill()
@@ -93,7 +93,7 @@ class Site:
         return self.plane.audit.calls(since=mark, user=CONTROLLER)
 
     def template(self) -> dict[str, Any]:
-        """Show an NNC as the controller made it, without what the API server wrote into it."""
+        """Return an NNC as the controller wrote it, without fields that the API server added."""
         made = self.plane.admin.get(f"{CONFIGS}/{node(0)}")
         kept = ("namespace", "labels", "annotations", "finalizers", "ownerReferences")
         meta = {key: value for key, value in made["metadata"].items() if key in kept}
@@ -130,7 +130,7 @@ _PODPOOL = (sys.executable, "-m", "podpool")
 
 @contextmanager
 def site(server: Postgres, nodes: int) -> Iterator[Site]:
-    """A site with so many Nodes, and no controller yet."""
+    """Yield a site with Nodes, with the controller not started."""
     with tempfile.TemporaryDirectory() as home:
         made = Site(Path(home), server)
         try:
@@ -150,6 +150,6 @@ def _containers(config: dict[str, Any]) -> list[object]:
 
 
 def cpu_of(pid: int) -> float:
-    """Add up what the threads of a process have run, in seconds."""
+    """Return the CPU seconds of all threads of a process."""
     threads = Path(f"/proc/{pid}/task").glob("*/schedstat")
     return sum(int(each.read_text().split()[0]) for each in threads) / 1e9

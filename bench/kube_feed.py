@@ -24,7 +24,7 @@ _HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n"
 
 @contextmanager
 def feeding(*, pods: int, events: int) -> Iterator[str]:
-    """Have it running; gives its address."""
+    """Start the stub server and yield its address."""
     words = [*dying_with_us(), sys.executable, "-m", "bench.kube_feed", str(pods), str(events)]
     with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         try:

@@ -16,7 +16,7 @@ _AT = "2026-03-01T10:00:00Z"
 
 
 def pod(number: int, *, version: int = 1) -> dict[str, object]:
-    """One of many; about 4 KB of JSON."""
+    """Return a Pod, about 4 KB of JSON."""
     name = f"checkout-7d9c5b6f4d-{number:05x}"
     return {
         "apiVersion": "v1",
@@ -92,7 +92,7 @@ def pod(number: int, *, version: int = 1) -> dict[str, object]:
 
 
 def line(number: int, *, version: int) -> bytes:
-    """One line of a watch: the Pod was changed."""
+    """Return a MODIFIED watch event of a Pod."""
     return msgspec.json.encode({"type": "MODIFIED", "object": pod(number, version=version)}) + b"\n"
 
 

@@ -34,7 +34,7 @@ WATCH: Any = Watch  # it has no types
 
 @contextmanager
 def our_watch(address: str, events: int) -> Iterator[Run]:
-    """Take events into a reflector's store; microseconds for each."""
+    """Process events with an informer; microseconds per event."""
 
     async def follow() -> float:
         async with mirrored(address) as store:
@@ -56,7 +56,7 @@ def our_watch(address: str, events: int) -> Iterator[Run]:
 
 @contextmanager
 def official_watch(address: str, events: int) -> Iterator[Run]:
-    """Take events into a dictionary, as the official informer does; microseconds for each."""
+    """Process events with the official client; microseconds per event."""
 
     def run(_repetition: int) -> float:
         with official(address) as api:
@@ -139,7 +139,7 @@ def official(address: str) -> Iterator[Any]:
 
 @contextmanager
 def traced() -> Iterator[Callable[[], int]]:
-    """Count the bytes that Python's objects take more than in the beginning."""
+    """Yield a function that returns the bytes allocated by Python since the start."""
     gc.collect()
     tracemalloc.start()
 

@@ -34,23 +34,23 @@ NAMESPACE = "kube-system"
 AT_ONCE = 16
 
 _numbers = itertools.count(1)
-"""What is written, new each time: a patch that changes nothing is no write."""
+"""Written values, new each time: a patch without a change is not a write."""
 
 
 class Dictation:
-    """A transport that only writes down what it is sent."""
+    """A transport that records requests."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []
 
     async def send(self, request: Request) -> Response:
-        """Note it, and answer as little as a client takes."""
+        """Record a request; return a minimal response."""
         self.requests.append(request)
         return Response(200, b"{}")
 
 
 def prepare(plane: ControlPlane) -> None:
-    """Define our kinds, and make the objects that are patched."""
+    """Create the CRDs and the patched objects."""
 
     async def make() -> None:
         transport = transport_to(plane)
@@ -67,7 +67,7 @@ def prepare(plane: ControlPlane) -> None:
 
 @contextmanager
 def our_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
-    """Write with our client; writes per second."""
+    """Write with podpool's client; writes per second."""
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         transport = transport_to(plane)
         client = KubeClient(transport)
@@ -83,7 +83,7 @@ def our_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
 
 @contextmanager
 def bare_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
-    """Send what our client would send; writes per second."""
+    """Send the recorded bytes of podpool's client; writes per second."""
     headers, base = {"authorization": f"Bearer {plane.admin.token}"}, f"https://127.0.0.1:{plane.port}"
 
     async def send(session: aiohttp.ClientSession, request: Request) -> None:
@@ -109,13 +109,13 @@ def bare_writes(plane: ControlPlane, writes: int) -> Iterator[Run]:
 
 
 def patch(client: KubeClient, node: int) -> Coroutine[Any, Any, object]:
-    """Write one number into one object."""
+    """Patch one object."""
     wanted = {"spec": {"requestedIPCount": next(_numbers)}}
     return client.merge_patch(NODE_NETWORK_CONFIGS, f"node-{node}", wanted, namespace=NAMESPACE)
 
 
 async def dictate(node: int, writes: int) -> list[Request]:
-    """Write down what our client sends."""
+    """Return the bytes that podpool's client sends."""
     transport = Dictation()
     for _ in range(writes):
         await patch(KubeClient(transport), node)
@@ -123,7 +123,7 @@ async def dictate(node: int, writes: int) -> list[Request]:
 
 
 async def per_second(lanes: list[list[Coroutine[Any, Any, object]]]) -> float:
-    """Do the writes of each lane one after the other, all lanes at once."""
+    """Run the writes of each connection in sequence, all connections concurrently."""
 
     async def follow(lane: list[Coroutine[Any, Any, object]]) -> None:
         for write in lane:
@@ -143,5 +143,5 @@ def transport_to(plane: ControlPlane) -> HttpTransport:
 
 
 def tls(plane: ControlPlane) -> ssl.SSLContext:
-    """Believe the API server's certificate."""
+    """Return a TLS context that trusts the API server's certificate."""
     return ssl.create_default_context(cafile=str(plane.ca))

@@ -39,7 +39,7 @@ INFO = (
 
 
 class Crowd:
-    """A loop of its own with its connections."""
+    """An event loop with its own connections."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._runner = asyncio.Runner(loop_factory=uvloop.new_event_loop)
@@ -52,16 +52,16 @@ class Crowd:
         return aiohttp.ClientSession(connector=connector, headers=headers)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run something to its end."""
+        """Run a coroutine to completion."""
         return self._runner.run(work)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connections."""
         self.run(self._session.close())
         self._runner.close()
 
     async def register(self, numbers: Iterable[int]) -> None:
-        """Make Nodes as their kubelets do."""
+        """Register Nodes as kubelets do."""
         await self._each(numbers, self._registered)
 
     async def _registered(self, number: int) -> None:
@@ -74,7 +74,7 @@ class Crowd:
         await self.send("PATCH", f"{NODES}/{name}/status", {"status": status})
 
     async def write_like(self, template: dict[str, Any], numbers: Sequence[int]) -> float:
-        """Write the objects that a controller would, as fast as it goes; writes per second."""
+        """Write the objects of a controller as fast as possible; writes per second."""
         begun = time.perf_counter()
         await self._each(numbers, lambda number: self._written(template, f"bare-{number}"))
         return 2 * len(numbers) / (time.perf_counter() - begun)
@@ -84,11 +84,11 @@ class Crowd:
         await self.send("PATCH", f"{CONFIGS}/{name}/status", {"status": template["status"]})
 
     async def ask(self, number: int, addresses: int) -> None:
-        """Ask for a node's addresses as its agent does."""
+        """Request addresses for a node as its agent does."""
         await self.send("PATCH", f"{CONFIGS}/{node(number)}", {"spec": {"requestedIPCount": addresses}})
 
     async def ask_at(self, rate: float, wanted: Mapping[int, int]) -> None:
-        """Ask for one node after the other, so many in a second, whether the answers keep up or not."""
+        """Send requests of nodes at a fixed rate, whether responses keep up or not."""
         begun = time.perf_counter()
         async with asyncio.TaskGroup() as group:
             for place, (number, addresses) in enumerate(wanted.items()):
@@ -116,5 +116,5 @@ class Crowd:
 
 
 def node(number: int) -> str:
-    """Name a node."""
+    """Return the name of a node."""
     return f"node-{number:04}"

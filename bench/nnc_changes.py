@@ -28,14 +28,14 @@ QUIET, SETTLED = 30.0, 3.0
 
 
 class Delay(Struct, frozen=True, kw_only=True):
-    """Of many changes, in milliseconds."""
+    """Latency of changes, in milliseconds."""
 
     p50: float
     p99: float
 
 
 class Standing:
-    """A cluster whose nodes have joined, and that goes on."""
+    """A running cluster whose nodes have joined."""
 
     def __init__(self, place: Site, nodes: int) -> None:
         self._place = place
@@ -45,7 +45,7 @@ class Standing:
         self.delay = cache(self._delay)
 
     def _delay(self, turn: int, changes: int, rate: float) -> Delay:
-        """Change requests at a rate, whether they are answered or not."""
+        """Change requests at a fixed rate, whether they are answered or not."""
         del turn
         delays = self._change(changes, rate=rate)
         return Delay(p50=1e3 * statistics.median(delays), p99=1e3 * statistics.quantiles(delays, n=100)[98])
@@ -77,7 +77,7 @@ class Standing:
         return list(self._waits(mark).values())
 
     def _waits(self, mark: int) -> dict[str, float]:
-        """Match each request with the first status that was written after it."""
+        """Return the latency of each request, to the first status written after it."""
         asked: dict[str, float] = {}
         waits: dict[str, float] = {}
         for call in sorted(self._place.plane.audit.calls(since=mark), key=lambda each: each.ended):

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from parts.postgres import Postgres
 
 KINDS = frozenset({"nodes", "nodenetworkconfigs"})
-"""What is read and written for each node; lists and watches are for all of them together."""
+"""Resources whose calls count per node; lists and watches are for all nodes together."""
 
 
 class Join(Struct, frozen=True, kw_only=True):
-    """What was seen of one."""
+    """Result of one join."""
 
     seconds: float
     writes_per_second: float
@@ -33,7 +33,7 @@ class Join(Struct, frozen=True, kw_only=True):
 
 
 class Joins:
-    """Several, by size and turn: each is done once, however much is read from it."""
+    """Joins by size and turn; each runs once for all figures taken from it."""
 
     def __init__(self, server: Postgres) -> None:
         self._server = server

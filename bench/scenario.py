@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
 Run: TypeAlias = Callable[[int], float]
-"""One repetition. Its number is new each time, warming included: good for names that must not meet again."""
+"""One repetition. Its number is unique, including warm-up, so it can be part of names."""
 
 
 class Effort(Struct, frozen=True, kw_only=True):
-    """How long to look. A scenario asks `quick` where it must do less in a repetition to end within a minute."""
+    """Effort of a run. A scenario does less per repetition if `quick` is set, to end within a minute."""
 
     rounds: int
     warmups: int
@@ -39,7 +39,7 @@ QUICK = Effort(rounds=5, warmups=1, batch_seconds=0.010, quick=True)
 
 
 class Side(Struct, frozen=True):
-    """One of those that are compared: a name, how it is brought up and taken down, and which version it is."""
+    """One side of a comparison: name, setup and version."""
 
     name: str
     setup: Callable[[], AbstractContextManager[Run]]
@@ -47,15 +47,15 @@ class Side(Struct, frozen=True):
 
 
 class Trial(Struct, frozen=True, kw_only=True):
-    """Sides that take turns, the unit of what they return, and what is counted from it."""
+    """Interleaved sides, the unit of their figures, and the measures taken from them."""
 
     sides: tuple[Side, ...]
     unit: str
     counts: tuple[Count, ...]
     at_most: int | None = None
-    """Rounds, for trials that take minutes each; two at least, or nothing could be said about noise."""
+    """Maximum of rounds, for trials that take minutes each; at least two, to measure noise."""
     warmed: int | None = None
-    """Turns that do not count, where each begins with new processes and need not be warmed as often."""
+    """Warm-up rounds, for trials whose rounds start new processes and need fewer."""
 
     def __post_init__(self) -> None:
         names = [side.name for side in self.sides]
@@ -65,15 +65,15 @@ class Trial(Struct, frozen=True, kw_only=True):
             raise ValueError(f"a trial has two rounds or more, not {self.at_most}")
 
     def rounds(self, effort: Effort) -> int:
-        """How many rounds count."""
+        """Number of rounds that count."""
         return min(effort.rounds, self.at_most or effort.rounds)
 
     def warmups(self, effort: Effort) -> int:
-        """How many turns before them do not."""
+        """Number of warm-up rounds."""
         return effort.warmups if self.warmed is None else self.warmed
 
     def versions(self) -> Mapping[str, str]:
-        """Who took part, where it matters which one."""
+        """Versions of the sides that have one."""
         return {side.name: side.version for side in self.sides if side.version}
 
 
@@ -87,12 +87,12 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> str:
-        """What a person types to measure this again."""
+        """Command that repeats the measurement."""
         return f"make bench-{self.name}"
 
 
 def each_turn(run: Run) -> Callable[[], AbstractContextManager[Run]]:
-    """The setup of a side that needs nothing but its turn."""
+    """Return the setup of a side that needs only the number of its turn."""
 
     @contextmanager
     def setup() -> Iterator[Run]:
@@ -110,6 +110,6 @@ def growth(
     at: Callable[[int], AbstractContextManager[Run]],
     unit: str = "ns",
 ) -> Trial:
-    """A trial whose sides are one operation `at` several sizes; the exponent of its cost is what counts."""
+    """Return a trial of one operation `at` several sizes; its measure is the exponent of growth."""
     sides = tuple(Side(str(size), partial(at, size)) for size in sizes)
     return Trial(sides=sides, unit=unit, counts=(Exponent(id=count, what=what, goal=goal, sizes=sizes),))

@@ -30,15 +30,15 @@ AT_ONCE = 16
 
 
 class Adds(Struct, frozen=True, kw_only=True):
-    """What was seen of one turn."""
+    """Result of one turn."""
 
     per_second: float
     p99: float
-    """Milliseconds within which 99 in 100 ended."""
+    """p99 in milliseconds."""
 
 
 class Turns:
-    """Turns of both sides, by number: each is played once, however much is read from it."""
+    """Turns of both sides, by number; each runs once for all figures taken from it."""
 
     def __init__(self, site: SliceSite, *, sliced: bool, ours: int, theirs: int) -> None:
         self._site = site
@@ -52,14 +52,14 @@ class Turns:
         self.theirs = cache(self._theirs)
 
     def _ours(self, turn: int) -> Adds:
-        """With our plugin; the DELs of a turn do not count."""
+        """Run a turn with podpool's plugin; its DELs are not measured."""
         plugin, environment = build(platform.machine()), {"PODPOOL_SOCKET": str(self._site.door)}
         seen = self._call(plugin, "ADD", OUR_NETWORK, environment, turn)
         self._call(plugin, "DEL", OUR_NETWORK, environment, turn)
         return seen
 
     def _theirs(self, turn: int) -> Adds:
-        """With Whereabouts' plugin; what a turn left is cleared away afterwards."""
+        """Run a turn with Whereabouts' plugin; its objects are deleted afterwards."""
         try:
             return self._call(program("whereabouts"), "ADD", THEIR_NETWORK, {"NODENAME": NODE}, turn)
         finally:

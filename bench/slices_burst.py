@@ -33,27 +33,27 @@ if TYPE_CHECKING:
 STARTER = Path(__file__).with_name("pods.c")
 THEIRS = "theirs"
 ENOUGH = 600.0
-"""Seconds for ours, who are never stopped by it."""
+"""Timeout of podpool's side in seconds, never reached."""
 
 
 class Burst(Struct, frozen=True, kw_only=True):
-    """What was seen of one."""
+    """Result of one burst."""
 
     addresses: int
     seconds: float
-    """Until every address was given."""
+    """Seconds until every address was assigned."""
     calls_per_add: float
     bytes_per_node: float
-    """From the API server, until the IPPools showed everything."""
+    """Bytes from the API server, until the IPPools listed all addresses."""
 
     @property
     def per_second(self) -> float:
-        """Addresses that were given in a second."""
+        """Addresses assigned per second."""
         return self.addresses / self.seconds
 
 
 class Bursts:
-    """Several, by turn: each is played once, however much is read from it."""
+    """Bursts by turn; each runs once for all figures taken from it."""
 
     def __init__(self, cluster: ManyNodes, *, nodes: int, seconds: float) -> None:
         self._cluster = cluster
@@ -64,11 +64,11 @@ class Bursts:
         self.theirs = cache(self._theirs)
 
     def _ours(self, turn: int) -> Burst:
-        """With plugin processes, on nodes that have doors."""
+        """Run a burst with plugin processes, on nodes with a socket."""
         return self._cluster.crowd.run(self._burst(turn, self._cluster.nodes[: self._nodes], processes=True))
 
     def _simulated(self, turn: int) -> Burst:
-        """Without: the agents are asked as if by a plugin, all nodes at once."""
+        """Run a burst without plugin processes: requests are passed to the agents, all nodes at once."""
         return self._cluster.crowd.run(self._burst(turn, self._cluster.nodes, processes=False))
 
     async def _burst(self, turn: int, nodes: Sequence[SimulatedNode], *, processes: bool) -> Burst:
@@ -93,7 +93,7 @@ class Bursts:
         return time.perf_counter() - begun
 
     async def _started(self, command: str, turn: int) -> float:
-        """Seconds until the last plugin had ended."""
+        """Return the seconds until the last plugin exited."""
         home, plugin = self._cluster.configs_home, build(platform.machine())
         ended = await self._start(command, f"ours-{turn}-", home, plugin, seconds=ENOUGH)
         if len(ended) != self._nodes * NETWORKS:
@@ -101,7 +101,7 @@ class Bursts:
         return max(ended)
 
     def _theirs(self, *, sliced: bool) -> float:
-        """Addresses that Whereabouts gives in a second, as far as it gets in the time; once, for it takes all of it."""
+        """Addresses per second of Whereabouts within the timeout; run once, because it takes all of it."""
         theirs = Theirs(self._cluster, sliced=sliced, nodes=self._nodes)
         try:
             ended = self._cluster.crowd.run(
@@ -113,7 +113,7 @@ class Bursts:
         return len(ended) / (max(ended) if done else self._seconds)
 
     async def _start(self, command: str, prefix: str, configs: Path, plugin: Path, *, seconds: float) -> list[float]:
-        """Have all Pods started; gives when each plugin that succeeded had ended."""
+        """Start all Pods; return the end of each successful plugin."""
         words = [command, str(self._nodes), str(NETWORKS), str(int(seconds)), prefix]
         words += map(str, (configs, self._cluster.doors, plugin))
         process = await asyncio.create_subprocess_exec(
@@ -130,7 +130,7 @@ class Bursts:
 
 
 class Theirs:
-    """Whereabouts' own ten networks, and the slices that its controller would have given the nodes."""
+    """Create Whereabouts' ten networks, with slices as its controller would assign them."""
 
     def __init__(self, cluster: ManyNodes, *, sliced: bool, nodes: int) -> None:
         self._admin = cluster.plane.admin
@@ -149,7 +149,7 @@ class Theirs:
                 self._admin.post(f"{GROUP}/{THEIRS}/nodeslicepools", slice_pool(name, f"{base}.0.0/16", "/24", slices))
 
     def clear(self) -> None:
-        """Leave nothing behind: their DELs would take as long as their ADDs."""
+        """Delete all objects: DELs would take as long as the ADDs."""
         patient = replace(self._admin, timeout=ENOUGH)  # one answer for all of a kind
         for kind in ("ippools", "overlappingrangeipreservations", "nodeslicepools"):
             patient.call("DELETE", f"{GROUP}/{THEIRS}/{kind}")

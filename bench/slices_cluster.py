@@ -30,7 +30,7 @@ ATTACHMENTS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachme
 
 
 class SliceSite(Installation):
-    """Both sides have the same configuration, but for the network's name: they do not meet."""
+    """Both sides have the same configuration except for the name of the network."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
         super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
@@ -38,7 +38,7 @@ class SliceSite(Installation):
         self.door = home / "agent.sock"
 
     def begin(self) -> None:
-        """Bring up the controller and one node, and wait until it has its slice."""
+        """Start the controller and one node, and wait until it has its slice."""
         admin = self.plane.admin
         begin_slices(self)
         admin.post("/api/v1/nodes", {"metadata": {"name": NODE}})
@@ -59,18 +59,18 @@ class SliceSite(Installation):
         admin.post(f"{GROUP}/{NAMESPACE}/nodeslicepools", pool)
 
     def config(self, network: str, *, sliced: bool) -> bytes:
-        """The configuration of a network, with slices or with a range that all nodes share."""
+        """Return the configuration of a network, with slices or with a shared range."""
         more = {"node_slice_size": SIZE} if sliced else {}
         return self.whereabouts.config(SLICES if sliced else SHARED, network_name=network, **more)
 
     def has_slice(self) -> bool:
-        """Whether the agent has taken it."""
+        """Return whether the agent has acquired its slice."""
         leases = self.plane.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")["items"]
         ours = [each for each in leases if each["metadata"]["name"].startswith(f"{OUR_NETWORK}-{NODE}-")]
         return any(each["spec"].get("holderIdentity") for each in ours)
 
     def clear(self, network: str) -> None:
-        """Leave a network of theirs as if nobody had been there: their DELs would take as long as their ADDs."""
+        """Delete the allocations of a Whereabouts network: DELs would take as long as the ADDs."""
         admin = self.plane.admin
         for each in admin.get(POOLS)["items"]:
             if each["metadata"]["name"].startswith(f"{network}-"):
@@ -80,14 +80,14 @@ class SliceSite(Installation):
                 admin.delete(f"{RESERVATIONS}/{each['metadata']['name']}")
 
     def write(self, name: str, config: bytes) -> Path:
-        """Put a configuration where the starter of plugins reads it."""
+        """Write a configuration for the program that starts plugins."""
         path = self.home / f"{name}.conf"
         path.write_text(json.dumps(json.loads(config)))
         return path
 
 
 def begin_slices(site: Installation) -> None:
-    """Define the kinds and rights, and start a controller that needs no ledger."""
+    """Install CRDs and RBAC, and start a controller without a ledger."""
     plane = site.plane
     podpool("controller", "install-crds", "--kubeconfig", str(plane.kubeconfig))
     plane.kubectl("apply", "-f", "-", manifest=multus_crd_manifest())
@@ -99,13 +99,13 @@ def begin_slices(site: Installation) -> None:
 
 
 def defined(name: str, config: bytes) -> dict[str, Any]:
-    """A NetworkAttachmentDefinition."""
+    """Return a NetworkAttachmentDefinition."""
     kind = {"apiVersion": "k8s.cni.cncf.io/v1", "kind": "NetworkAttachmentDefinition"}
     return {**kind, "metadata": {"name": name}, "spec": {"config": config.decode()}}
 
 
 def slice_pool(name: str, range_: str, size: str, slices: dict[str, str]) -> dict[str, Any]:
-    """A NodeSlicePool that says which node has which slice, as Whereabouts' controller writes it."""
+    """Return a NodeSlicePool as Whereabouts' controller writes it."""
     kind = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "NodeSlicePool"}
     listed = [{"nodeName": node, "sliceRange": each} for node, each in slices.items()]
     spec = {"range": range_, "sliceSize": size}
@@ -113,7 +113,7 @@ def slice_pool(name: str, range_: str, size: str, slices: dict[str, str]) -> dic
 
 
 def known(plane: ControlPlane, path: str) -> bool:
-    """Whether the API server serves a kind that was just defined."""
+    """Return whether the API server serves a new kind."""
     try:
         plane.admin.get(path)
     except ApiError:

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from parts.control_plane import ControlPlane
 
 PROBES = 3
-"""Nodes that are looked at, of each size."""
+"""Nodes that are measured at each size."""
 POOL = "measured"
 SETTLED = 0.5
 
 
 class Growth:
-    """A cluster on its way through sizes."""
+    """A cluster that grows through the sizes."""
 
     def __init__(self, cluster: ManyNodes, sizes: Sequence[int]) -> None:
         self._cluster = cluster
@@ -42,7 +42,7 @@ class Growth:
         self._reads: dict[int, list[float]] = {}
 
     def reach(self, nodes: int) -> None:
-        """Have so many nodes, and look at the sizes that are passed on the way."""
+        """Grow to a number of nodes, and measure the sizes on the way."""
         for size in self._sizes:
             if size <= nodes and size not in self._reads:
                 self._grow(size - PROBES)
@@ -70,7 +70,7 @@ class Growth:
 
 
 class Watchers:
-    """Watches of IPPools, each of a node that has none; and one IPPool that is written."""
+    """Watches of IPPools of nodes without one, and one IPPool that is written."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -83,12 +83,12 @@ class Watchers:
         plane.admin.post(POOLS, {**kind, "metadata": {"name": POOL}, "spec": spec})
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the watches."""
         self._crowd.run(self._session.close())
         self._crowd.close()
 
     def cpu_per_write(self, watches: int, *, writes: int) -> float:
-        """Microseconds of the API server's CPU for a write, with so many watches."""
+        """CPU of the API server per write in microseconds, with the given number of watches."""
         self._crowd.run(self._have(watches))
         time.sleep(SETTLED)
         pid = self._plane.apiserver.pid

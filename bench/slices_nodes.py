@@ -42,20 +42,20 @@ if TYPE_CHECKING:
 
 NETWORKS = 10
 RANGE, SLICE = "10.0.0.0/8", "/24"
-"""The same for all networks: their names keep them apart."""
+"""The same range for all networks: their names keep them apart."""
 SETTINGS = "cooldown=0,cooldown_exhausted=0"
 OWN = 256
-"""Nodes with connections of their own: five watches each."""
+"""Nodes with their own connections: five watches each."""
 TOKENS = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/podpool-agent/token"
 IN_MEMORY = Path("/dev/shm")  # noqa: S108  where it is, it is shared memory and no disk
 DEADLINE = 120.0
-"""Seconds for an answer: all of them wait for one machine."""
+"""Timeout of a response in seconds: all nodes share one machine."""
 TIMEOUT = 3600.0
 INTERVAL, QUIET = 0.2, 1.0
 
 
 class ManyNodes(Installation):
-    """One cluster that grows: `grow_to` brings up nodes until there are so many."""
+    """One cluster that grows: `grow_to` adds nodes."""
 
     def __init__(self, plane: ControlPlane, home: Path) -> None:
         super().__init__(plane, home, subnet="none.none", cidr="", gateway="", settings=SETTINGS)
@@ -70,7 +70,7 @@ class ManyNodes(Installation):
         self._tasks: list[asyncio.Task[None]] = []
 
     def begin(self) -> None:
-        """Bring up the controller, with ten networks and no nodes."""
+        """Start the controller, with ten networks and no nodes."""
         self.configs_home.mkdir()
         self.doors.mkdir()
         begin_slices(self)
@@ -81,14 +81,14 @@ class ManyNodes(Installation):
         self.crowd.run(self._follow())
 
     def stop(self) -> None:
-        """End everything."""
+        """Stop everything."""
         self.crowd.run(self._end())
         self.crowd.close()
         self.journals.cleanup()
         super().stop()
 
     async def grow_to(self, nodes: int, *, alone: bool = False) -> None:
-        """Register nodes and start their agents, until so many have all their slices; `alone` shares no watches."""
+        """Register nodes and start their agents, and wait until all have their slices; `alone` shares no watches."""
         numbers = range(len(self.nodes), nodes)
         await self.crowd.register(numbers)
         made = await self._made(numbers, alone=alone)
@@ -99,14 +99,14 @@ class ManyNodes(Installation):
         )
 
     async def settle(self) -> None:
-        """Wait until every IPPool shows what its node gave."""
+        """Wait until every IPPool lists the assignments of its node."""
         writes = -1
         while writes != (writes := sum(each.transport.writes for each in self.nodes)):
             await self.until(lambda: all(each.shown() for each in self.nodes), "the IPPools follow", interval=INTERVAL)
-            await asyncio.sleep(QUIET)  # one may be about to be written
+            await asyncio.sleep(QUIET)  # a write may be pending
 
     async def until(self, holds: Callable[[], bool], what: str, *, interval: float) -> None:
-        """Wait while the agents work; what one of them died of is raised."""
+        """Wait while the agents run; raises the error of an agent that failed."""
         deadline = time.monotonic() + TIMEOUT
         while not holds():
             for task in self._tasks:
@@ -128,7 +128,7 @@ class ManyNodes(Installation):
         return list(await asyncio.gather(*map(one, numbers)))
 
     async def _token(self, name: str) -> str:
-        """Ask for a token that is bound to a Node."""
+        """Request a token that is bound to a Node."""
         found = await self._asked(Request(method="GET", path=f"/api/v1/nodes/{name}"))
         bound = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": found["metadata"]["uid"]}
         wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"boundObjectRef": bound}}
@@ -182,7 +182,7 @@ class SimulatedNode:
         self._agent = Agent(deps, AgentOptions(whereabouts_namespace=NAMESPACE, third_party_plugins=False))
 
     async def run(self) -> None:
-        """Be a node until cancelled."""
+        """Run the agent until cancelled."""
         try:
             async with self._listening():
                 await self._agent.run()
@@ -192,7 +192,7 @@ class SimulatedNode:
                 await self._transport.close()
 
     async def handle(self, frame: bytes) -> bytes:
-        """Answer a plugin, and know of everything below this that it is done for it."""
+        """Handle a plugin's request; calls made for it are counted."""
         before = ADDING.set(True)
         try:
             return await self._agent.handle(frame)
@@ -200,7 +200,7 @@ class SimulatedNode:
             ADDING.reset(before)
 
     async def call(self, command: str, pod: str, configs: list[bytes]) -> None:
-        """Do what a runtime does for a Pod: one network after the other."""
+        """Call the agent as a runtime does for a Pod: one network after the other."""
         for number, config in enumerate(configs):
             frame = Frame(
                 command=command,
@@ -213,18 +213,18 @@ class SimulatedNode:
             answer = decode_response(await self.handle(encode_request(frame)))
             if answer.exit_code:
                 raise RuntimeError(f"{self.name} refused {command} of {pod}: {answer.stdout.decode()}")
-            await asyncio.sleep(0)  # everybody else's turn
+            await asyncio.sleep(0)  # let other tasks run
 
     def serves(self) -> bool:
-        """Whether it has all its slices, and may give addresses of them."""
+        """Return whether it has all its slices and may assign addresses."""
         return len(self._agent.metrics_snapshot().slices) == NETWORKS and self._agent.not_ready_reason() is None
 
     def shown(self) -> bool:
-        """Whether its IPPools show what it gave, as far as nothing is about to be written."""
+        """Return whether its IPPools list its assignments and no write is pending."""
         return not self.transport.open and not any(each.lag for each in self._agent.metrics_snapshot().slices)
 
     def given(self) -> int:
-        """How many addresses its Pods have."""
+        """Return the number of assigned addresses."""
         return sum(each.assigned for each in self._agent.metrics_snapshot().slices)
 
     @asynccontextmanager

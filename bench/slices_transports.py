@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 NAMESPACE = "kube-system"
 KEPT = 64
-"""Lines for each selector, for watches that begin where a list ended."""
+"""Lines kept per selector, for watches that start at the version of a list."""
 BOOKMARKS = 45.0
-"""Seconds between two signs of life, which a client waits 90 for."""
+"""Seconds between bookmarks; a client's watch fails after 90 without one."""
 
 ADDING: ContextVar[bool] = ContextVar("adding", default=False)
 """Set while an ADD is processed."""
@@ -52,7 +52,7 @@ class CountingTransport:
         self._headers = {"authorization": f"Bearer {token}"}
 
     async def send(self, request: Request) -> Response:
-        """Count a request and what comes back."""
+        """Send a request and count it with its response."""
         self.during_adds += ADDING.get()
         self.calls += 1
         self.writes += request.method != "GET"
@@ -88,7 +88,7 @@ class _Spec(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """As much of an object as selectors ask for."""
+    """The fields of an object that selectors need."""
 
     metadata: _Meta = _Meta()
     spec: _Spec = _Spec()
@@ -103,17 +103,17 @@ _SEEN, _LINE, _PAGE = msgspec.json.Decoder(_Seen), msgspec.json.Decoder(WatchLin
 
 
 def by_name(seen: _Seen) -> str:
-    """The selector of who follows one object."""
+    """Return the selector of a watch of one object."""
     return f"metadata.name={seen.metadata.name}"
 
 
 def by_node(seen: _Seen) -> str:
-    """The selector of who follows the Pods of a node."""
+    """Return the selector of a watch of a node's Pods."""
     return f"spec.nodeName={seen.spec.node_name}"
 
 
 def by_label(seen: _Seen) -> str:
-    """The selector of who follows what belongs to a Node."""
+    """Return the selector of a watch of a Node's objects."""
     return f"{NODE_UID_LABEL}={seen.metadata.labels.get(NODE_UID_LABEL, '')}"
 
 
@@ -134,17 +134,17 @@ class SharedWatches:
         }
 
     async def run(self) -> None:
-        """Follow everything, for ever."""
+        """Watch all kinds until cancelled."""
         async with asyncio.TaskGroup() as group:
             for each in self._kinds.values():
                 group.create_task(each.run())
 
     async def listed(self) -> None:
-        """Wait until it is known what there is."""
+        """Wait until all kinds are listed."""
         await asyncio.gather(*(each.listed.wait() for each in self._kinds.values()))
 
     async def send(self, request: Request) -> Response:
-        """Answer what is known here, and pass on the rest."""
+        """Answer lists and watches of the shared kinds; forward other requests."""
         followed, query = self._kinds.get(request.path), request.query
         selector = query.get("fieldSelector") or query.get("labelSelector")
         if request.method == "GET" and followed and selector:
@@ -156,7 +156,7 @@ class SharedWatches:
 
 
 class Followed:
-    """One kind: its objects as the server wrote them, by the selector that they fit."""
+    """One kind: its objects as the server sent them, by selector."""
 
     def __init__(self, transport: Transport, path: str, selector: Callable[[_Seen], str]) -> None:
         self.listed = asyncio.Event()
@@ -169,12 +169,12 @@ class Followed:
         self._watches: defaultdict[str, set[asyncio.Queue[bytes]]] = defaultdict(set)
 
     def list(self, selector: str) -> Response:
-        """Answer a list as a server does from its cache."""
+        """Return a list, as from a server's watch cache."""
         found = b",".join(self._objects[selector].values()) if selector in self._objects else b""
         return Response(200, b'{"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (self._revision, found))
 
     def watch(self, selector: str, *, since: int) -> Response:
-        """Answer a watch: what happened since, and what happens."""
+        """Return a watch: events since the version, then new ones."""
         queue: asyncio.Queue[bytes] = asyncio.Queue()
         kept = self._lines.get(selector) or deque()
         if len(kept) == KEPT and kept[0][0] > since:
@@ -191,7 +191,7 @@ class Followed:
         return Response(200, stream=_taken(queue), close=end)
 
     async def run(self) -> None:
-        """Follow the kind, for ever."""
+        """Watch the kind until cancelled."""
         await self._list()
         self.listed.set()
         async with asyncio.TaskGroup() as group:
@@ -241,7 +241,7 @@ class Followed:
             queue.put_nowait(line + b"\n")
 
     async def _mark(self) -> None:
-        """Give every watch a sign of life, now and then."""
+        """Send bookmarks to every watch."""
         while True:
             await asyncio.sleep(BOOKMARKS)
             mark: dict[str, Any] = {"metadata": {"resourceVersion": str(self._revision)}}

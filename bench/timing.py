@@ -27,7 +27,7 @@ _TOO_MANY = 2**40
 
 
 def batched(loop: Loop, *, at_least: float) -> Run:
-    """A run that times the same number of operations each time; its first call finds out how many fill a batch."""
+    """Return a run of a fixed number of operations; its first call determines how many fill a batch."""
     count = 0
 
     def run(_repetition: int) -> float:
@@ -39,7 +39,7 @@ def batched(loop: Loop, *, at_least: float) -> Run:
 
 
 def batch_size(loop: Loop, *, at_least: float) -> int:
-    """The first power of two of operations that takes long enough."""
+    """Return the first power of two of operations that takes long enough."""
     count = 1
     while loop(count) < at_least:
         count *= 2
@@ -49,7 +49,7 @@ def batch_size(loop: Loop, *, at_least: float) -> int:
 
 
 def repeated(operation: Callable[[], object], *, clock: Clock = time.perf_counter) -> Loop:
-    """A loop over one operation; the turns of the loop itself are part of the figure."""
+    """Return a loop over one operation; the cost of the loop itself is included."""
 
     def loop(count: int) -> float:
         turns = itertools.repeat(None, count)
@@ -68,7 +68,7 @@ def spotted(
     after: Callable[[R], object] | None = None,
     clock: Clock = time.perf_counter,
 ) -> Loop:
-    """A loop over an operation that is fed with what `before` returns, and whose answer goes to `after`."""
+    """Return a loop over an operation whose argument comes from `before` and whose result goes to `after`."""
 
     def loop(count: int) -> float:
         seconds = -count * reading_cost(clock)
@@ -85,13 +85,13 @@ def spotted(
 
 
 def reading_cost(clock: Clock) -> float:
-    """What one reading of the clock adds to a time taken with it."""
+    """Return the time that reading the clock adds to a measurement."""
     return statistics.median(-clock() + clock() for _ in range(101))
 
 
 @contextmanager
 def without_gc() -> Iterator[None]:
-    """Keep the garbage collector out of what is measured."""
+    """Disable the garbage collector during a measurement."""
     was_on = gc.isenabled()
     gc.disable()
     try:

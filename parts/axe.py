@@ -18,5 +18,5 @@ def script() -> str:
     """Return the script."""
     path = wheels.unpacked(PACKAGE) / FILE
     if not path.exists():
-        raise PartMissing("axe-core is not there: type 'make parts'.")
+        raise PartMissing("axe-core is missing: run 'make parts'.")
     return path.read_text()

@@ -55,4 +55,4 @@ def command(name: str) -> str:
     """Return the path of a required command."""
     if path := find(name):
         return path
-    raise PartMissing(f"the command {name} is missing: type 'make parts'.")
+    raise PartMissing(f"the command {name} is missing: run 'make parts'.")

@@ -45,7 +45,7 @@ def programs() -> Path:
     carried = wheels.unpacked(PACKAGE) / CARRIED / "bin"
     if found := installed() or (carried if carried.exists() else None):
         return found
-    raise PartMissing("PostgreSQL is not there: type 'make parts'.")
+    raise PartMissing("PostgreSQL is missing: run 'make parts'.")
 
 
 def unprivileged() -> str | None:

@@ -128,7 +128,7 @@ def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
         env=golang.environment(),
         cwd=MODULES / recipe.module,
         otherwise=f"{recipe.name} cannot be built: see whether the Go module proxy can be reached and whether "
-        f"your disk has 4 GB free, then type 'make parts' again.",
+        f"your disk has 4 GB free, then run 'make parts' again.",
     )
     (scratch / recipe.built[0]).rename(scratch / recipe.programs[0])
 
@@ -138,7 +138,7 @@ def program(name: str) -> Path:
     recipe = next(recipe for recipe in RECIPES if name in recipe.programs)
     path = given(name) or recipe.home / name
     if not path.exists():
-        raise PartMissing(f"{name} {recipe.version} is not built: type 'make parts'.")
+        raise PartMissing(f"{name} {recipe.version} is not built: run 'make parts'.")
     return path
 
 

@@ -39,7 +39,7 @@ def unpack(package: str, scratch: Path) -> None:
     options = ("--quiet", "--python", sys.executable, "--no-deps", "--require-hashes", "--link-mode", "copy")
     run(
         *(uv, "pip", "install", *options, "--target", scratch, "-r", LOCKS / f"{package}.lock"),
-        otherwise=f"{package} cannot be fetched: see whether PyPI can be reached, then type 'make parts' again.",
+        otherwise=f"{package} cannot be fetched: see whether PyPI can be reached, then run 'make parts' again.",
     )
 
 

@@ -34,7 +34,7 @@ SIZES = (10, 300, 10_000)
 
 
 def beside_host_local(suffix: str, what: str) -> Ratio:
-    """An ADD of ours beside one of theirs."""
+    """Compare an ADD of podpool with one of host-local."""
     text = f"plugin ADD, process start to exit, {what}: host-local / podpool"
     return Ratio(id=f"add-vs-host-local-{suffix}", what=text, goal=">= 5", ours=OURS, theirs=THEIRS, better="lower")
 
@@ -70,7 +70,7 @@ IDS = (*(each.id for each in (ONE, MANY, EMPTY, FULL_NODE, P99, CALLS, BURST, ME
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """A cluster, a node for each number of addresses in use, and two of the usual kind."""
+    """Start a cluster with a node per number of addresses in use, and two with default settings."""
     with tempfile.TemporaryDirectory() as scratch:
         home = Path(scratch)
         plane = ControlPlane(home)
@@ -79,7 +79,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
             plane.start()
             site.begin()
             nodes = {count: site.node(f"node-{count}").holds(1023) for count in IN_USE}
-            nodes[1000].fill(500)  # it asks for more on the way
+            nodes[1000].fill(500)  # it requests more meanwhile
             nodes[1000].holds(1500)
             for count, node in nodes.items():
                 node.fill(count)
@@ -91,7 +91,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 
 def plugins(nodes: Mapping[int, BenchNode], home: Path, effort: Effort) -> tuple[Trial, ...]:
-    """Ours beside host-local."""
+    """Trials of podpool and host-local."""
     of_each = 20 if effort.quick else 50
     versions = next(recipe.version for recipe in RECIPES if recipe.name == "cni")
 
@@ -111,7 +111,7 @@ def plugins(nodes: Mapping[int, BenchNode], home: Path, effort: Effort) -> tuple
 
 
 def lives(nodes: Mapping[int, BenchNode], usual: BenchNode, effort: Effort) -> tuple[Trial, ...]:
-    """Ours alone."""
+    """Trials of podpool without a peer."""
     roomy = nodes[110]
     load = partial(p99_under_load, nodes[1], per_second=1000, seconds=0.5 if effort.quick else 0.9)
     wait = 5.0 if effort.quick else 60.0
@@ -129,7 +129,7 @@ def lives(nodes: Mapping[int, BenchNode], usual: BenchNode, effort: Effort) -> t
 
 
 def journal(effort: Effort) -> Trial:
-    """The journal alone."""
+    """Trial of the journal."""
     return growth(
         count=JOURNAL,
         what="one ADD and its DEL in journal and pool, after 10 to 10,000 of them",

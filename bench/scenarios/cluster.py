@@ -68,7 +68,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
         cluster = Cluster(home)
         up.callback(cluster.stop)
         cluster.start((OURS, THEIRS))
-        multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute
+        multus = Multus(cluster)  # before the controller, which checks for a missing CRD only once a minute
         installation = Installation(
             cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", settings=""
         )
@@ -81,7 +81,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 
 def one_network(cluster: Cluster, ours: Node, theirs: Node, effort: Effort) -> Trial:
-    """As many Pods as a node has."""
+    """Trial of 110 Pods on a node."""
     pods = 20 if effort.quick else PODS_OF_A_NODE
     sides = (
         Side(OURS, partial(pod_starts, cluster, ours, pods)),
@@ -91,7 +91,7 @@ def one_network(cluster: Cluster, ours: Node, theirs: Node, effort: Effort) -> T
 
 
 def ten_networks(cluster: Cluster, multus: Multus, node: Node, effort: Effort) -> Trial:
-    """Ten networks for each Pod."""
+    """Trials of Pods with ten networks each."""
 
     @cache
     def defined() -> None:
@@ -115,7 +115,7 @@ def ten_networks(cluster: Cluster, multus: Multus, node: Node, effort: Effort) -
 
 
 def version(part: str) -> str:
-    """Which one takes part."""
+    """Return the version of a component."""
     return next(recipe.version for recipe in RECIPES if recipe.name == part)
 
 

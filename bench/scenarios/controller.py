@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 OURS, BARE = "podpool", "bare aiohttp"
 SIZES = (100, 1_000, 5_000)
 GENTLE = 50.0
-"""Changes in a second that everybody keeps up with."""
+"""Changes per second that all components sustain."""
 
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """One PostgreSQL for all; clusters that stand are made when they are first asked for."""
+    """Start one PostgreSQL for all trials; clusters are started on first use."""
     server = Postgres()
     server.start()
     small, middle, large = (20, 40, 100) if effort.quick else SIZES
@@ -53,7 +53,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 
 def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
-    """All nodes join at one moment."""
+    """Trials of nodes that join at once."""
     yield Trial(
         sides=(
             Side(OURS, each_turn(lambda turn: joins.of(sizes[1_000], turn).writes_per_second)),
@@ -97,7 +97,7 @@ def joining(joins: Joins, sizes: dict[int, int]) -> Iterator[Trial]:
 
 
 def by_size(stands: Callable[[int], Standing], sizes: dict[int, int], *, changes: int) -> Trial:
-    """What one change costs, from 100 nodes to 5,000."""
+    """Trial of the cost per change, from 100 to 5,000 nodes."""
 
     def at(nodes: int) -> Callable[[], AbstractContextManager[Run]]:
         return each_turn(lambda _: stands(nodes).cpu_per_change(changes, rate=GENTLE))
@@ -111,7 +111,7 @@ def by_size(stands: Callable[[int], Standing], sizes: dict[int, int], *, changes
 def changing(
     joins: Joins, stands: Callable[[int], Standing], *, middle: int, large: int, changes: int
 ) -> Iterator[Trial]:
-    """Half as many changes as a bare loop can make: one write that asks, and one that answers."""
+    """Trials at half the change rate of a bare loop; a change is two writes, request and status."""
 
     def rate() -> float:
         return joins.bare(middle, 1) / 2 / 2
@@ -128,7 +128,7 @@ def changing(
 
 
 def quiet(stands: Callable[[int], Standing], nodes: int) -> Trial:
-    """Nothing happens."""
+    """Trial of an idle cluster."""
     return single(
         "steady-writes",
         "writes of the controller in 30 idle s, 5,000 nodes, without its Lease",

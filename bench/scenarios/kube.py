@@ -60,7 +60,7 @@ COUNTS = (EVENT_CPU, POD_MEMORY, WRITES, LITE_API_WRITES, LITE_API_FANOUT)
 
 
 def reads(address: str, *, pods: int, events: int) -> tuple[Trial, ...]:
-    """Ours beside the official client, on one feed."""
+    """Trials of podpool's and the official client, on one feed."""
     version = kubernetes.__version__
     return (
         Trial(
@@ -85,13 +85,13 @@ def reads(address: str, *, pods: int, events: int) -> tuple[Trial, ...]:
 
 
 def writes(plane: ControlPlane, *, of_each: int) -> Trial:
-    """Ours beside a bare loop, on one API server."""
+    """Trial of podpool's client and a bare loop, on one API server."""
     sides = (Side(OURS, partial(our_writes, plane, of_each)), Side(BARE, partial(bare_writes, plane, of_each)))
     return Trial(sides=sides, unit="writes/s", counts=(WRITES,))
 
 
 def lite_api_server(*, of_each: int) -> tuple[Trial, ...]:
-    """Pocket alone."""
+    """Trials of the lite API server."""
     fanout = Side(LITE_API, partial(lite_api_fanout, WATCHES, of_each // 20))
     return (
         Trial(sides=(Side(LITE_API, partial(lite_api_writes, of_each)),), unit="writes/s", counts=(LITE_API_WRITES,)),
@@ -101,7 +101,7 @@ def lite_api_server(*, of_each: int) -> tuple[Trial, ...]:
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """A feed and a control plane, for all."""
+    """Start a feed and a control plane for all trials."""
     pods, events = (200, 500) if effort.quick else (500, 2000)
     with tempfile.TemporaryDirectory() as home, feeding(pods=pods, events=events) as address:
         plane = ControlPlane(Path(home))

@@ -24,7 +24,7 @@ STORM = PROFILES["storm"]
 
 @contextmanager
 def stepping() -> Iterator[Run]:
-    """Play one seed after the other, each its own history, in one process."""
+    """Run seeds in sequence in one process."""
     logging.disable(logging.CRITICAL)
 
     def run(repetition: int) -> float:
@@ -49,7 +49,7 @@ def counting() -> Iterator[Run]:
 
 @contextmanager
 def trials(_: Effort) -> Iterator[tuple[Trial, ...]]:
-    """Nothing is shared."""
+    """Yield the trials; they share nothing."""
     steps = Median(id="sim-steps-per-second", what="steps of the storm profile, one process", goal=None, side="podpool")
     seeds = Median(id="sim-seeds-in-ci", what="runs of `make sim`", goal=None, side="podpool")
     yield (

@@ -35,7 +35,7 @@ Place = TypeVar("Place", SliceSite, ManyNodes)
 OURS, THEIRS, THEIR_SLICES = "podpool", "Whereabouts", "Whereabouts, node slices"
 VERSION = next(recipe.version for recipe in RECIPES if recipe.name == "whereabouts")
 ROUNDS = 5
-"""A turn of theirs takes ten seconds and more."""
+"""A turn of Whereabouts takes ten seconds or more."""
 SIZES = (64, 512, 5_000)
 SEED, SEED_ROUNDS = 256, 5
 TWO_MINUTES = 120.0
@@ -99,7 +99,7 @@ GROWING = (READS, LARGE_SECONDS, LARGE_CALLS, LARGE_BYTES)
 
 @contextmanager
 def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """Two API servers, each from when it is first asked for."""
+    """Yield the trials on two API servers, each started on first use."""
     with tempfile.TemporaryDirectory() as scratch, ExitStack() as up:
 
         @cache
@@ -121,14 +121,14 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 @contextmanager
 def growing(effort: Effort) -> Iterator[tuple[Trial, ...]]:
-    """One API server."""
+    """Yield the growth trials on one API server."""
     with tempfile.TemporaryDirectory() as scratch, started(ManyNodes, Path(scratch) / "nodes") as cluster:
         yield tuple(many(cluster, effort))
 
 
 @contextmanager
 def started(kind: type[Place], home: Path) -> Iterator[Place]:
-    """An API server with what is at work on it."""
+    """An API server with its clients, started on first use."""
     home.mkdir()
     plane = ControlPlane(home)
     made = kind(plane, home)
@@ -142,7 +142,7 @@ def started(kind: type[Place], home: Path) -> Iterator[Place]:
 
 
 def side_by_side(site: Callable[[], SliceSite], effort: Effort) -> Iterator[Trial]:
-    """Ours and theirs in turn."""
+    """Trials of podpool and Whereabouts."""
     for sliced, ratio, slowest in ((True, SLICE, SLICE_P99), (False, SHARED_RANGE, SHARED_RANGE_P99)):
         many = (800 if sliced else 400) // (5 if effort.quick else 1)
 
@@ -161,7 +161,7 @@ def side_by_side(site: Callable[[], SliceSite], effort: Effort) -> Iterator[Tria
 
 
 def write_cpu(watchers: Callable[[], Watchers], effort: Effort) -> Trial:
-    """What a write costs the server, by those who watch."""
+    """Trial of the API server's cost per write, by watches."""
     sizes = dict(zip(SIZES, (4, 16, 64) if effort.quick else SIZES, strict=True))
     writes = 50 if effort.quick else 200
 
@@ -172,7 +172,7 @@ def write_cpu(watchers: Callable[[], Watchers], effort: Effort) -> Trial:
 
 
 def seed_case(cluster: Callable[[], ManyNodes], effort: Effort) -> Iterator[Trial]:
-    """Ours, and Whereabouts' two modes as far as they get."""
+    """Trials of a burst: podpool, and Whereabouts' two modes within the timeout."""
     seed, seconds = (8, 20.0) if effort.quick else (SEED, TWO_MINUTES)
 
     @cache
@@ -195,7 +195,7 @@ def seed_case(cluster: Callable[[], ManyNodes], effort: Effort) -> Iterator[Tria
 
 
 def many(cluster: ManyNodes, effort: Effort) -> Iterator[Trial]:
-    """What one node reads, and the largest cluster there is."""
+    """Trials of the bytes that a node reads, and of the largest cluster."""
     sizes = dict(zip(SIZES, (6, 12, 24) if effort.quick else SIZES, strict=True))
     growth = Growth(cluster, tuple(sizes.values()))
     bursts = Bursts(cluster, nodes=SEED, seconds=TWO_MINUTES)
@@ -215,17 +215,17 @@ def many(cluster: ManyNodes, effort: Effort) -> Iterator[Trial]:
 
 
 def once(count: Count, unit: str, run: Run) -> Trial:
-    """Something that takes minutes: what is read from it is read twice, and is the same."""
+    """Return a run of something that takes minutes: it runs once, and both rounds get the same figure."""
     return trial((Side(OURS, each_turn(run)),), unit, count, rounds=2, warmed=0)
 
 
 def by_size(sizes: Mapping[int, int], at: Callable[[int], Setup]) -> tuple[Side, ...]:
-    """Sides that are named by their sizes, also where a quick run has smaller ones."""
+    """Return sides named by their sizes, also if a quick run uses smaller ones."""
     return tuple(Side(str(size), at(nodes)) for size, nodes in sizes.items())
 
 
 def trial(sides: tuple[Side, ...], unit: str, count: Count, *, rounds: int, warmed: int) -> Trial:
-    """A trial of few and long turns."""
+    """Return a trial of few, long turns."""
     return Trial(sides=sides, unit=unit, counts=(count,), at_most=rounds, warmed=warmed)
 
 

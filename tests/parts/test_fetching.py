@@ -95,7 +95,7 @@ class TestSteps:
 
 class TestPrograms:
     def test_one_that_is_not_built_tells_what_to_type(self) -> None:
-        with pytest.raises(PartMissing, match=r"etcd \S+ is not built: type 'make parts'"):
+        with pytest.raises(PartMissing, match=r"etcd \S+ is not built: run 'make parts'"):
             recipes.program("etcd")
 
     def test_one_that_the_user_brings_is_taken_and_not_built(
