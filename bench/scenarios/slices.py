@@ -128,7 +128,7 @@ def growing(effort: Effort) -> Iterator[tuple[Trial, ...]]:
 
 @contextmanager
 def started(kind: type[Place], home: Path) -> Iterator[Place]:
-    """An API server with its clients, started on first use."""
+    """Start an API server with its clients, and yield them."""
     home.mkdir()
     plane = ControlPlane(home)
     made = kind(plane, home)
@@ -215,7 +215,7 @@ def many(cluster: ManyNodes, effort: Effort) -> Iterator[Trial]:
 
 
 def once(count: Count, unit: str, run: Run) -> Trial:
-    """Return a run of something that takes minutes: it runs once, and both rounds get the same figure."""
+    """Return a trial of something that takes minutes: it runs once, and both rounds get the same figure."""
     return trial((Side(OURS, each_turn(run)),), unit, count, rounds=2, warmed=0)
 
 
