@@ -26,7 +26,11 @@ class PluginProcess:
         self.requests: list[PluginRequest] = []
 
     def environment(self, values: dict[str, str], *, wait: str = SHORT) -> dict[str, str]:
-        paths = {"PODPOOL_SOCKET": str(self.socket), "PODPOOL_DEFERRED_DELETES": str(self.deletes), "PODPOOL_WAIT_MS": wait}
+        paths = {
+            "PODPOOL_SOCKET": str(self.socket),
+            "PODPOOL_DEFERRED_DELETES": str(self.deletes),
+            "PODPOOL_WAIT_MS": wait,
+        }
         return {**paths, **values}
 
     def run(self, values: dict[str, str], stdin: bytes = b"{}", *, before: Sequence[str] = ()) -> tuple[int, Any]:

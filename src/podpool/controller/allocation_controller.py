@@ -9,12 +9,12 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import subnet_of
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_health import LedgerHealth
-from podpool.controller.ledger_session import LeaderTerm, LedgerSession
 from podpool.controller.metrics import SubnetMetrics
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.node_gc import NodeGC, OrphanNNCGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.controller.pod_usage import PodUsageReporter
+from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.workqueue import WorkQueue, run_workers
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileResponse, SubnetChange
@@ -37,7 +37,7 @@ class AllocationController:
         self._informers = deps.informers
         self._allocations = allocations
         self._cluster = term.cluster
-        self.session = LedgerSession(
+        self.session = ReconcileBatcher(
             deps.ledger, term, on_response=self._on_response, on_reload=self._on_reload, health=health, rng=deps.rng
         )
         enqueue = self.queues["subnets"].add

@@ -13,9 +13,9 @@ from podpool.controller.allocation_controller import AllocationController
 from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDeps
 from podpool.controller.events import ControllerEvents
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
-from podpool.controller.ledger_session import LeaderTerm
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
-from podpool.controller.nnc_inventory import send_inventory
+from podpool.controller.reconcile_batcher import LeaderTerm
+from podpool.controller.recovery_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.informers import SliceControllerInformers

@@ -18,7 +18,7 @@ from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import build_status, reconcile_item, report_is_about, status_is_current
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.ledger_session import LedgerSession
+from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.expectations import Expectations
 from podpool.ledger.errors import Invalid, LedgerError, NotFound, OwnershipDisputed, SubnetDraining, SubnetFull
@@ -32,7 +32,7 @@ class NNCReconciler:
     """Reconciles NNCs with the ledger, and tracks nodes that have fewer addresses than requested."""
 
     def __init__(
-        self, deps: ControllerDeps, session: LedgerSession, allocations: AllocationCache, subnets: SubnetReconciler
+        self, deps: ControllerDeps, session: ReconcileBatcher, allocations: AllocationCache, subnets: SubnetReconciler
     ) -> None:
         self.expectations = Expectations()
         self._deps = deps

@@ -14,8 +14,8 @@ from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.convert import claimed_nc, report_is_about
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.ledger_session import LedgerSession
 from podpool.controller.node_reconciler import NodeReconciler
+from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
@@ -51,7 +51,12 @@ class NodeGC:
     """Releases NCs whose Node has been missing for the delay."""
 
     def __init__(
-        self, deps: ControllerDeps, session: LedgerSession, allocations: AllocationCache, *, reconciler: NodeReconciler
+        self,
+        deps: ControllerDeps,
+        session: ReconcileBatcher,
+        allocations: AllocationCache,
+        *,
+        reconciler: NodeReconciler,
     ) -> None:
         self.paused = False
         """The ledger's circuit breaker is open: too many Nodes are missing at once."""

@@ -8,14 +8,14 @@ from msgspec.structs import replace
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import FINISHED, NODES, PODS
-from podpool.controller import convert, nnc_inventory, nnc_reconciler
+from podpool.controller import convert, nnc_reconciler, recovery_inventory
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.controller import Controller
 from podpool.controller.convert import subnet_of
 from podpool.controller.deps import ControllerDeps
-from podpool.controller.ledger_session import LeaderTerm, LedgerSession
 from podpool.controller.node_gc import NodeGC
 from podpool.controller.node_reconciler import NodeReconciler
+from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
 from podpool.core import batch_policy
 from podpool.core.batch_policy import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
@@ -52,7 +52,7 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
         listed = [
             each
             for nnc in controller._informers.nncs.values()
-            for each in nnc_inventory._items(nnc, term.term, controller._settings)
+            for each in recovery_inventory._items(nnc, term.term, controller._settings)
         ]
         inventory = Inventory(
             cluster=controller._cluster,
@@ -125,11 +125,11 @@ def buffers_ignore_waiting_pods(patch: pytest.MonkeyPatch) -> None:
 def the_inventory_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
     """NNCs are listed without the write that orders late statuses before it."""
 
-    async def list_only(request: nnc_inventory._InventoryRequest) -> list[NodeNetworkConfig]:
+    async def list_only(request: recovery_inventory._InventoryRequest) -> list[NodeNetworkConfig]:
         found = await request._kube.list(NODE_NETWORK_CONFIGS, namespace=request._settings.namespace)
         return list(found.items)
 
-    patch.setattr(nnc_inventory._InventoryRequest, "replies", list_only)
+    patch.setattr(recovery_inventory._InventoryRequest, "replies", list_only)
 
 
 def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
@@ -145,7 +145,7 @@ def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
 
 def an_idle_controller_does_not_call(patch: pytest.MonkeyPatch) -> None:
     """A controller without a request makes no call."""
-    patch.setattr(LedgerSession, "reload", lambda _: None)
+    patch.setattr(ReconcileBatcher, "reload", lambda _: None)
 
 
 def grant_ids_are_counters(patch: pytest.MonkeyPatch) -> None:

@@ -4,7 +4,7 @@ Invariants: an address is in the slice of one node; a slice is taken from a node
 Lease without a holder), or when the node is deleted; no node waits while a slice is free.
 
     NADs -> plan -> assignment -> NodeSlicePools                        nad_planner, nodeslicepool_reconciler
-    assignment -> IPPool, then Lease -> the node's agent takes it       slice_lease_reconciler
+    assignment -> IPPool, then Lease -> the node's agent takes it       slice_reconciler
     deleted Node -> Lease, then IPPool deleted -> the next node         node_gc
     allocations and reservations of deleted Pods in shared pools        orphan_gc
 """

@@ -16,7 +16,7 @@ from podpool.controller.slices.nodeslicepool_reconciler import NodeSlicePoolReco
 from podpool.controller.slices.orphan_gc import IPPoolOrphanGC
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, sealed_network
-from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
+from podpool.controller.slices.slice_reconciler import SliceLeaseReconciler
 from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
 from podpool.whereabouts.network_plan import SliceTableKey
 

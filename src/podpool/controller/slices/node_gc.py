@@ -19,7 +19,7 @@ from podpool.controller.deps import SliceDeps
 from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
-from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
+from podpool.controller.slices.slice_reconciler import SliceLeaseReconciler
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiNotFound

@@ -30,7 +30,7 @@ from podpool.controller.slices.objects import (
 )
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership, without_conflicts
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
-from podpool.controller.slices.slice_lease_reconciler import SliceLeaseReconciler
+from podpool.controller.slices.slice_reconciler import SliceLeaseReconciler
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 from podpool.runtime.logging import get_logger

@@ -6,8 +6,8 @@ import pytest
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.api.crds import crd_manifests
-from podpool.controller.ledger_session import LeaderTerm
-from podpool.controller.nnc_inventory import send_inventory
+from podpool.controller.reconcile_batcher import LeaderTerm
+from podpool.controller.recovery_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds

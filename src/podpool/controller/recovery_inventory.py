@@ -25,8 +25,8 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import NODES, Node
 from podpool.controller.convert import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
-from podpool.controller.ledger_session import LeaderTerm
 from podpool.controller.node_gc import no_pods_bound
+from podpool.controller.reconcile_batcher import LeaderTerm
 from podpool.controller.settings import ControllerSettings
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.client import KubeClient

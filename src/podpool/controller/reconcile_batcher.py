@@ -45,7 +45,7 @@ class LeaderTerm(msgspec.Struct, frozen=True):
     seen: int
 
 
-class LedgerSession:
+class ReconcileBatcher:
     """Sends requests of one term in batches."""
 
     def __init__(

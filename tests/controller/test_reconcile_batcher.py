@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from podpool.controller.ledger_health import LedgerHealth
-from podpool.controller.ledger_session import RELOAD_BACKOFF_BASE, LeaderTerm, LedgerSession
+from podpool.controller.reconcile_batcher import RELOAD_BACKOFF_BASE, LeaderTerm, ReconcileBatcher
 from podpool.core.scaling import Scaler
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.ledger.client import LedgerClient
@@ -76,9 +76,9 @@ def lose(_: ReconcileRequest) -> Response:
     raise Unreachable("the ledger", "lost")
 
 
-def run(scenario: Callable[[LedgerSession, FakeLedger], Awaitable[None]]) -> tuple[FakeLedger, LedgerSession]:
+def run(scenario: Callable[[ReconcileBatcher, FakeLedger], Awaitable[None]]) -> tuple[FakeLedger, ReconcileBatcher]:
     ledger = FakeLedger()
-    session = LedgerSession(
+    session = ReconcileBatcher(
         LedgerClient(ledger),
         LeaderTerm("cluster", 3, 5),
         on_response=lambda _: None,
@@ -100,7 +100,7 @@ def run(scenario: Callable[[LedgerSession, FakeLedger], Awaitable[None]]) -> tup
 
 
 def test_concurrent_requests_are_sent_in_one_call() -> None:
-    async def scenario(session: LedgerSession, _: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, _: FakeLedger) -> None:
         outcomes = await asyncio.gather(*(session.reconcile(item(f"n{number}")) for number in range(100)))
         assert [f"n{number}" for number in range(100)] == [each.nc_id for each in outcomes]
 
@@ -110,7 +110,7 @@ def test_concurrent_requests_are_sent_in_one_call() -> None:
 
 
 def test_one_rejected_request_fails_alone() -> None:
-    async def scenario(session: LedgerSession, _: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, _: FakeLedger) -> None:
         accepted, rejected = await asyncio.gather(
             session.reconcile(item("accepted")), session.reconcile(item("rejected")), return_exceptions=True
         )
@@ -121,7 +121,7 @@ def test_one_rejected_request_fails_alone() -> None:
 
 
 def test_after_a_lost_response_an_empty_call_outdates_it_and_the_ncs_are_reloaded() -> None:
-    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, ledger: FakeLedger) -> None:
         ledger.respond = lose
         with pytest.raises(Unreachable):
             await session.reconcile(item("n1"))
@@ -134,7 +134,7 @@ def test_after_a_lost_response_an_empty_call_outdates_it_and_the_ncs_are_reloade
 
 
 def test_a_failed_reload_is_retried_without_requests() -> None:
-    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, ledger: FakeLedger) -> None:
         ledger.respond = lose
         session.reload()
         await asyncio.sleep(2 * RELOAD_BACKOFF_BASE)
@@ -149,7 +149,7 @@ def test_a_failed_reload_is_retried_without_requests() -> None:
 def test_an_idle_session_learns_that_its_term_has_ended() -> None:
     """A restored ledger waits for the cluster's inventory."""
 
-    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, ledger: FakeLedger) -> None:
         error = ErrorResponse(error=StaleTerm.code, message="the ledger was restored")
         ledger.respond = lambda _: Response(409, msgspec.json.encode(error))
         session.reload()
@@ -161,7 +161,7 @@ def test_an_idle_session_learns_that_its_term_has_ended() -> None:
 
 
 def test_a_stale_term_ends_the_session() -> None:
-    async def scenario(session: LedgerSession, ledger: FakeLedger) -> None:
+    async def scenario(session: ReconcileBatcher, ledger: FakeLedger) -> None:
         error = ErrorResponse(error=StaleTerm.code, message="there is a newer leader")
         ledger.respond = lambda _: Response(409, msgspec.json.encode(error))
         with pytest.raises(StaleTerm):
