@@ -9,7 +9,7 @@ from podpool.agent.scaling import ScalingMode
 from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.scaling import target
 from podpool.core.settings import Settings
-from podpool.lab.demo.tour_model import SECONDS, TICKS_PER_SECOND, simulate_node
+from podpool.lab.demo.monitor_mode_model import SECONDS, TICKS_PER_SECOND, simulate_node
 
 mpl.use("svg")
 mpl.rcParams["svg.hashsalt"] = "podpool"

@@ -70,7 +70,10 @@ class TestGC:
         assert [kept] == [f"{each.grant.address}/16" for each in agent.pool.assigned.values()]
         assert 1 == len(agent.pool.cooling_down(now=env.clock.boot(), cooldown=30.0))
         assert gone not in {await env.add(f"n{n}") for n in range(10)}
-        assert any("runtime no longer lists sandbox" in line and "sandbox=b" in line for line in env.logs)
+        assert any(
+            "CNI GC releases a sandbox that the runtime does not list" in line and "sandbox=b" in line
+            for line in env.logs
+        )
 
     @in_node_env
     async def test_other_networks_are_left_alone(self, env: NodeEnv) -> None:

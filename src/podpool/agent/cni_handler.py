@@ -173,7 +173,12 @@ class CNIHandler:
             return self._secondary_request(request)
         except cni.CniError as error:
             pod = _pod(request).qualified_name
-            self._log.warning("DEL with invalid configuration", pod=pod, sandbox=attachment.container_id, error=error)
+            self._log.warning(
+                "DEL has an invalid configuration, released by sandbox ID",
+                pod=pod,
+                sandbox=attachment.container_id,
+                error=error,
+            )
             return None
 
     def _process_deferred(self, directory: Disk, name: str) -> None:
@@ -181,7 +186,7 @@ class CNIHandler:
             request = cni.decode_request(directory.read(name) or b"")
             attachment = _attachment(request)
         except (cni.BadFrame, cni.CniError) as error:
-            self._log.warning("deferred DEL is invalid, removed", file=name, error=error)
+            self._log.warning("deferred DEL is invalid, its file is removed", file=name, error=error)
         else:
             wanted = self._release(attachment, request)
             if self._secondary:

@@ -92,7 +92,11 @@ class PoolIPAM:
         """Unassign the addresses of sandboxes of a CNI network that are not valid."""
         assigned = [each for each in self._state.pool.assigned.values() if each.network == network]
         for attachment in dict.fromkeys(each.attachment for each in assigned if each.attachment not in valid):
-            self._log.info("runtime no longer lists sandbox", sandbox=attachment.container_id, network=network)
+            self._log.info(
+                "CNI GC releases a sandbox that the runtime does not list",
+                sandbox=attachment.container_id,
+                network=network,
+            )
             self.release(attachment)
 
     def _assign_now(self, request: AddRequest) -> Assignments:

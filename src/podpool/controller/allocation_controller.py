@@ -13,7 +13,7 @@ from podpool.controller.metrics import SubnetMetrics
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.node_gc import NodeGC, OrphanNNCGC
 from podpool.controller.node_reconciler import NodeReconciler
-from podpool.controller.pod_usage import PodUsageReporter
+from podpool.controller.pod_usage_reporter import PodUsageReporter
 from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.workqueue import WorkQueue, run_workers

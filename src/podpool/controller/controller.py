@@ -22,9 +22,9 @@ from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.discovery import cluster_uid
 from podpool.kube.events import EventRecorder
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
+from podpool.kube.wait import cluster_uid
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import InventoryRequired, StaleTerm
 from podpool.ledger.messages import OpenTermRequest

@@ -16,8 +16,8 @@ from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.view_models import INSPECTED_PODS
 from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.discovery import cluster_uid
 from podpool.kube.informer import Informer
+from podpool.kube.wait import cluster_uid
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetChange
 from podpool.runtime.clock import Clock

@@ -23,8 +23,8 @@ from podpool.kube.backoff import Backoff
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.codec import ObjectList
-from podpool.kube.discovery import wait_until_served
 from podpool.kube.errors import ApiError
+from podpool.kube.wait import wait_until_served
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 

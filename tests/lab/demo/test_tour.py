@@ -4,8 +4,8 @@ import pytest
 from rich.console import Console
 
 from podpool.agent.scaling import ScalingMode
+from podpool.lab.demo.monitor_mode_model import SCHEDULED, simulate_node
 from podpool.lab.demo.tour import show_tour
-from podpool.lab.demo.tour_model import SCHEDULED, simulate_node
 
 
 def tour(width: int) -> str:

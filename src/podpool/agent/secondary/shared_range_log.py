@@ -123,7 +123,9 @@ class SharedRangeLog:
         if self._allocations is None:
             contents = self._journal.open()
             if contents.damaged:
-                self._deps.log.warning("log of shared ranges is damaged, orphan GC releases what it no longer contains")
+                self._deps.log.warning(
+                    "shared-range log is damaged, lost entries are released when their Pods are gone"
+                )
             self._allocations = {}
             for record in contents.records:
                 _apply(record, self._allocations)

@@ -14,10 +14,10 @@ from collections.abc import Callable
 
 from podpool.agent import records
 from podpool.agent.deps import AgentDeps
+from podpool.agent.secondary.lost_slice_reporter import SliceReporter
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter, OnceLogger, holder_from_allocation
 from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
-from podpool.agent.secondary.slice_reporter import SliceReporter
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
 from podpool.api.builtin import Lease, Node
@@ -270,7 +270,9 @@ class SliceReconciler:
         if same and (self._leases.is_labelled(same) or same_boot):
             return same
         if not slice_.closed:
-            self._deps.log.warning("slice lost, no new addresses from it", lease=slice_.name, slice=slice_.prefix)
+            self._deps.log.warning(
+                "slice Lease is gone, Pods keep their addresses, no new ones", lease=slice_.name, slice=slice_.prefix
+            )
             await self._close(slice_)
             self._queue.add(slice_.name)
         return None if same else lease

@@ -9,7 +9,7 @@ from rich.text import Text
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable
 from podpool.cli.output import BAD, GOOD, TextTable
-from podpool.cli.tables import finding_table, repair_table
+from podpool.cli.state_tables import finding_table, repair_table
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import parse_duration
 from podpool.core.two_observations import OBSERVATION_INTERVAL

@@ -11,7 +11,7 @@ from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable
 from podpool.cli.output import BAD, TextTable
 from podpool.cli.spec.options import NO_LEDGER
-from podpool.cli.tables import history_table
+from podpool.cli.state_tables import history_table
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.inspect.diagnose import diagnose

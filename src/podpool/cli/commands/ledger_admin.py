@@ -5,7 +5,7 @@ from typing import TypeVar
 
 from podpool.cli.context import LedgerContext
 from podpool.cli.output import TextTable
-from podpool.cli.tables import history_table
+from podpool.cli.state_tables import history_table
 from podpool.controller.settings import parse_subnet
 from podpool.core.quantities import show_share
 from podpool.core.settings import parse_settings

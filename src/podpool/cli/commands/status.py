@@ -15,7 +15,7 @@ from podpool.cli.context import ClusterContext
 from podpool.cli.errors import UNREACHABLE, ComponentUnreachable
 from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
 from podpool.cli.spec.options import NO_LEDGER
-from podpool.cli.tables import network_table, node_table, pod_table, slice_table, subnet_table
+from podpool.cli.state_tables import network_table, node_table, pod_table, slice_table, subnet_table
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.inspect.activity import Activity, pod_activity

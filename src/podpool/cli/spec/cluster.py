@@ -41,7 +41,7 @@ COMMANDS = (
         Example("List all nodes", ""),
         Example("List nodes with Pods that wait for an address", "--waiting"),
         _names("NODE", "Nodes to list."),
-        WAITING,
+        local("waiting", "List only nodes with Pods that wait for an address.", "false", Type.BOOLEAN),
     ),
     _inspect(
         "pods",
@@ -56,11 +56,13 @@ COMMANDS = (
     ),
     _inspect(
         "slices",
-        "Show secondary networks and the slices of their ranges.",
+        "Show secondary networks, or the fullest slices of one.",
         "status:slices",
         Example("List all secondary networks", ""),
         Example("List the fullest slices of one network", "storage"),
-        Argument("NETWORK", "Network whose slices to list. Default: list networks.", "network", required=False),
+        Argument(
+            "NETWORK", "Secondary network whose slices to list. Default: list networks.", "network", required=False
+        ),
     ),
     _inspect(
         "who",

@@ -109,8 +109,10 @@ COMMANDS = (
     ),
     _admin(
         "cluster confirm-loss",
-        "Confirm a mass loss of nodes, so that their addresses are released.",
+        "Confirm that the missing nodes of a cluster are lost, so that node GC releases their addresses.",
         *(Example("Confirm a loss", _CLUSTER_ID), _CLUSTER),
+        description="The circuit breaker has paused node GC because too many nodes disappeared at once. "
+        "Addresses of nodes that still run may be granted to others. `podpool ledger cluster list` shows the clusters.",
     ),
     _admin(
         "history address",

@@ -47,9 +47,7 @@ WHEREABOUTS_NAMESPACE = Option(
 FLAT_FILE = Option("flat-file", "Whereabouts' whereabouts.conf, a copy of the file on the nodes.")
 AT = Option("at", "Show only what was held at this time, such as 2026-11-16T02:30:00Z. Default: any time.", env=False)
 NAMESPACE = Option("namespace", "Namespace of the Pod. Default: the context's.", short="-n", env=False)
-WAITING = Option(
-    "waiting", "List only Pods that wait for an address, or only their nodes.", "false", Type.BOOLEAN, env=False
-)
+WAITING = Option("waiting", "List only Pods that wait for an address.", "false", Type.BOOLEAN, env=False)
 ADDRESS = Argument("ADDRESS", "IPv4 or IPv6 address.", "address")
 NODE = Argument("NODE", "Name of the Node.", "node")
 POD = Argument("POD", "Name of the Pod, or NAMESPACE/NAME.", "pod")

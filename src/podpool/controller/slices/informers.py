@@ -15,10 +15,10 @@ from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
-from podpool.kube.discovery import wait_until_served
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.expectations import WATCH_DELAY
 from podpool.kube.informer import Informer
+from podpool.kube.wait import wait_until_served
 
 CRD_POLL_INTERVAL = 60.0
 """Seconds between two checks whether Multus' CRD is installed."""

@@ -13,7 +13,7 @@ from podpool.core.ranges import parse_prefix
 from podpool.core.scaling import Scaler, target
 from podpool.core.settings import Settings
 from podpool.core.slice_table import SliceTable, parse_slice_size
-from podpool.lab.demo.tour_model import SECONDS, NodeRun, simulate_node
+from podpool.lab.demo.monitor_mode_model import SECONDS, NodeRun, simulate_node
 
 WIDTH = 66
 """Columns of a chart; with labels it fits 80 columns."""

@@ -14,7 +14,7 @@ from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only
-from podpool.ledger.storage.postgres.recovery import PostgresRecovery
+from podpool.ledger.storage.postgres.recovery_tables import PostgresRecovery
 from podpool.ledger.storage.postgres.row_cache import CachedBlock, OrderedIndex, RowCache
 
 if TYPE_CHECKING:
