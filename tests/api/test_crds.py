@@ -102,7 +102,7 @@ class TestRealServer:
             (
                 "NodeNetworkConfig",
                 {"status": {"scaler": {**SCALER, "releaseThresholdPercent": 50}}},
-                "the thresholds are the wrong way round",
+                "releaseThresholdPercent must be above requestThresholdPercent",
             ),
             ("ClusterSubnetState", {"status": {"exhausted": True}}, "timestamp: Required value"),
             ("ClusterSubnet", {"spec": {"scaler": {"batch": 0}}}, "should be greater than or equal to 1"),
@@ -174,7 +174,7 @@ class TestKubectl:
         assert [CONTAINER] == whole["status"]["networkContainers"]
 
     def test_it_explains(self, control_plane: ControlPlane) -> None:
-        assert "A node's request and what it was given" in control_plane.kubectl("explain", "nnc")
+        assert "A node's request and assignment" in control_plane.kubectl("explain", "nnc")
         assert "requestedIPCount" in control_plane.kubectl("explain", "nnc.spec")
 
     def test_it_tells_why_a_bad_object_is_refused(self, control_plane: ControlPlane) -> None:

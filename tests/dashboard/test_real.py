@@ -71,7 +71,7 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
             await page.until("document.getElementById('headline').textContent === 'Every Pod has an address.'")
             addresses = [await asyncio.to_thread(watched.run_pod, f"web-{number}", "one") for number in range(12)]
             await page.until("document.getElementById('sums').textContent.includes('Pods with an address12')")
-            await asyncio.to_thread(watched.bind, "waiting_for_address", "two")
+            await asyncio.to_thread(watched.bind, "waiting", "two")
             await page.until("document.getElementById('headline').textContent.startsWith('1 Pod waits')")
             await page.press("/")
             await page.write(addresses[0])
@@ -99,7 +99,7 @@ def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, brow
             await page.open(url)
             await page.until("document.getElementById('headline').textContent === 'Every Pod has an address.'")
             await page.until("document.querySelector('.card .full').textContent.includes('32 on nodes')")
-            assert "How large it is, only a ledger knows." in await page.text(".card .trend")
+            assert "The capacity is known only with a ledger." in await page.text(".card .forecast")
             assert "available only with a ledger" in await page.text("#addresses-title")
             await page.press("/")
             await page.write(address)

@@ -103,7 +103,7 @@ class TestAnotherNode:
     def test_each_agent_is_told_what_is_wrong(self, nodes: Nodes) -> None:
         with pytest.raises(ApiError, match="the agent of node node-a may only write its own NodeNetworkConfig"):
             nodes.a.patch(f"{NNCS}/node-b", {"spec": {"requestedIPCount": 1}})
-        with pytest.raises(ApiError, match="the annotation podpool.io/node of this IPPool does not name it"):
+        with pytest.raises(ApiError, match="the annotation podpool.io/node does not name its node"):
             nodes.b.patch(f"{POOLS}/node-a-10.0.0.0-24", {"spec": {"allocations": {}}})
 
     def test_a_token_that_names_no_node_writes_nothing(self, nodes: Nodes) -> None:
