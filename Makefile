@@ -18,7 +18,7 @@ up: .venv/.runtime ## run the demo cluster on this machine; OPTIONS="--step" pas
 test: .venv/.dev parts sim ## run all tests, including those on real components
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
 
-test-fast: .venv/.dev ## run the unit tests: no processes, no real components; below 90 s
+test-fast: .venv/.dev ## run the unit tests: no processes, no real components; two minutes
 	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not real and not integration and not simulation"
 
 parts: .venv/.dev ## build the real components for tests (once, into the user's cache)

@@ -80,7 +80,7 @@ def test_damage_is_logged_and_earlier_records_are_kept(caplog: pytest.LogCapture
     disk.append(name, b"damage" * 8)
     open_log(disk).put(allocation("b"))
     assert {allocation("a"), allocation("b")} == contents(disk)
-    assert "log of shared ranges is damaged" in caplog.text
+    assert "shared-range log is damaged, lost entries are released when their Pods are gone" in caplog.text
 
 
 @run_in_loop
