@@ -5,6 +5,7 @@ many parsers read them as octal, unless the caller must accept existing configur
 """
 
 import enum
+import functools
 import ipaddress
 import re
 
@@ -56,9 +57,14 @@ def parse_address(text: str, *, what: str = "address", leading_zeros: bool = Fal
     if "%" in plain:
         raise InvalidInput(what, text, "an address with a zone (%...) is not allowed: remove the zone")
     try:
-        parsed = ipaddress.ip_address(plain)
+        return _parse(plain)
     except ValueError:
         raise InvalidInput(what, text, "not an IPv4 or IPv6 address") from None
+
+
+@functools.lru_cache(maxsize=1024)  # an agent parses the few hundred addresses of its pool again with every ADD
+def _parse(text: str) -> Address:
+    parsed = ipaddress.ip_address(text)
     value = int(parsed)
     if parsed.version == 6 and value in _MAPPED:
         return Address(Family.V4, value - _MAPPED.start)

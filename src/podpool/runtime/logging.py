@@ -59,9 +59,11 @@ class Logger:
         self._log(logging.ERROR, event, fields, exc_info=True)
 
     def _log(self, level: int, event: str, fields: Mapping[str, object], *, exc_info: bool = False) -> None:
-        if self._logger.isEnabledFor(level):
-            extra = {"fields": {**self._fields, **fields}}
-            self._logger.log(level, "%s", event, exc_info=exc_info, extra=extra, stacklevel=3)
+        logger = self._logger
+        if logger.isEnabledFor(level):  # not Logger.log(): no line shows the caller, and finding it is half the cost
+            record = logging.LogRecord(logger.name, level, "", 0, event, (), sys.exc_info() if exc_info else None)
+            record.fields = {**self._fields, **fields}
+            logger.handle(record)
 
 
 def get_logger(name: str) -> Logger:
