@@ -4,6 +4,9 @@ BIN := .venv/bin
 # Two workers on two cores. Tests that share a real component stay on one worker, so that it starts once.
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
+# Tests start hundreds of processes; none of them should compile podpool again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs screenshots site lock clean
 
@@ -18,7 +21,7 @@ up: .venv/.runtime ## run the demo cluster on this machine; OPTIONS="--step" pas
 test: .venv/.dev parts sim ## run all tests, including those on real components
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
 
-test-fast: .venv/.dev ## run the unit tests: no processes, no real components; two minutes
+test-fast: .venv/.dev ## run the unit tests: no processes, no real components; about a minute
 	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not real and not integration and not simulation"
 
 parts: .venv/.dev ## build the real components for tests (once, into the user's cache)

@@ -2,6 +2,8 @@
 
 import asyncio
 
+import pytest
+
 from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS, Node
 from podpool.api.meta import ObjectMeta
@@ -24,6 +26,7 @@ async def no_nnc(env: ControllerEnv) -> bool:
     return await env.nnc("n1") is None
 
 
+@pytest.mark.integration
 class TestNodeGC:
     @run_in_loop
     async def test_the_nc_of_a_deleted_node_is_released_and_its_nnc_deleted(self, envs: ControllerEnvs) -> None:
@@ -89,6 +92,7 @@ async def create_orphan(env: ControllerEnv) -> None:
     await env.client.create(NODE_NETWORK_CONFIGS, body)
 
 
+@pytest.mark.integration
 class TestOrphanNNCGC:
     @run_in_loop
     async def test_an_nnc_without_node_and_nc_is_deleted_after_two_observations(self, envs: ControllerEnvs) -> None:

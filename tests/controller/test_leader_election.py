@@ -22,6 +22,7 @@ async def holder(env: ControllerEnv) -> str:
 
 
 class TestReplicas:
+    @pytest.mark.integration
     @run_in_loop
     async def test_one_replica_leads_and_the_next_takes_over(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:

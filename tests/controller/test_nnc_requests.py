@@ -147,6 +147,7 @@ class TestFullSubnet:
 
 
 class TestSteadyState:
+    @pytest.mark.integration
     @run_in_loop
     async def test_nothing_is_written_but_the_lease_when_nothing_changes(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:

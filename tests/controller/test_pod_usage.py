@@ -63,6 +63,7 @@ async def test_a_pod_is_reported_with_uid_start_and_end(envs: ControllerEnvs) ->
         await pods_of(env, address, 2, ended=2)
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_secondary_networks_are_read_from_the_annotation(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
@@ -78,6 +79,7 @@ async def test_secondary_networks_are_read_from_the_annotation(envs: ControllerE
         assert {("vnet", address), ("default/storage", "172.16.0.9"), ("default/storage", "fd00::9")} == used
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_new_leader_reports_everything_again_which_changes_nothing(envs: ControllerEnvs) -> None:
     async with envs.create() as env:

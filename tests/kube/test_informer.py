@@ -48,6 +48,7 @@ class TestFollowing:
                 await seen.until(lambda: [f"{api.namespace}/b"] == list(seen.cache))
                 assert [(None, "a"), (None, "b"), ("a", None)] == seen.names()
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_a_watch_that_ended_as_agreed_goes_on_without_a_list(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:

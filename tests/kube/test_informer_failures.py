@@ -52,6 +52,7 @@ class TestServer:
                 await set_request(api, "comes", 7)
                 await seen.equals_a_fresh_list()
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_what_etcd_has_compacted_is_listed_again(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
@@ -125,6 +126,7 @@ class TestConnection:
                 await change_all(api)
                 await seen.shows(*AFTER)
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_a_connection_that_stalls(self, cluster: ApiServerUnderTest, tmp_path: Path) -> None:
         async with (

@@ -94,6 +94,7 @@ async def holder(election: Election) -> str | None:
 
 
 class TestLeading:
+    @pytest.mark.integration
     @run_in_loop
     async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
@@ -127,6 +128,7 @@ class TestLeading:
                 await asyncio.sleep(3 * SHORT_TIMING.duration)
                 assert 1 == len(election.leads)
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_the_lead_ends_with_its_work(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
@@ -148,6 +150,7 @@ class TestLeading:
 
 
 class TestLosing:
+    @pytest.mark.integration
     @run_in_loop
     async def test_who_cannot_renew_has_stopped_when_another_starts_on_either_server(
         self, cluster: ApiServerUnderTest

@@ -85,6 +85,7 @@ async def _only_one(contenders: list[Contender]) -> None:
 
 
 class TestClocks:
+    @pytest.mark.simulation
     @pytest.mark.parametrize("seed", range(5))
     def test_clock_skew_below_one_half(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded
@@ -100,6 +101,7 @@ class TestClocks:
 
         run_virtual(scenario(), loop)
 
+    @pytest.mark.simulation
     @pytest.mark.parametrize("seed", range(5))
     def test_clocks_stop_while_the_machine_sleeps(self, seed: int) -> None:
         loop, rng = ClockedLoop(), random.Random(seed)  # noqa: S311  seeded

@@ -42,6 +42,7 @@ def assignments(controller: Controller) -> int:
 
 
 class TestStorms:
+    @pytest.mark.integration
     def test_a_few_writes_for_each_node_and_network(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             for number in range(NETWORKS):

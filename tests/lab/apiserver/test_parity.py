@@ -340,6 +340,7 @@ class TestWatches:
             events = [(each["type"], each["object"]["metadata"]["name"]) for each in await lines(watch, 2)]
             assert [("ADDED", "a"), ("ADDED", "b")] == sorted(events)
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_a_watch_from_a_future_version_skips_earlier_events(self, cluster: ApiServerUnderTest) -> None:
         """An informer lists again after a broken watch: the server may have been restored."""
@@ -367,6 +368,7 @@ class TestWatches:
             (line,) = await lines(watch, 1)
             assert ("ERROR", 410, "Expired") == (line["type"], line["object"]["code"], line["object"]["reason"])
 
+    @pytest.mark.integration
     @run_in_loop
     async def test_a_bookmark_with_a_version_is_sent_before_the_timeout(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
