@@ -29,6 +29,13 @@ class Underlay(Protocol):
         """Return the programmed version of each NC; raises `Unreachable` or `BadUnderlay`."""
 
 
+class ContainerRuntime(Protocol):
+    """The container runtime of the node (CRI)."""
+
+    async def list_sandboxes(self) -> frozenset[str]:
+        """Return the IDs of all Pod sandboxes, ready or not; raises `Unreachable`."""
+
+
 async def event_or_timeout(event: asyncio.Event, timeout: asyncio.Timeout) -> bool:  # noqa: ASYNC109  made by the caller
     """Wait for an event; return False when the timeout ended first."""
     try:
@@ -71,6 +78,8 @@ class AgentDeps:
     """Where the plugin leaves DELs that no agent answered."""
     underlay: Underlay | None = None
     """No address is assigned before the underlay has programmed it; None for networks without such a step."""
+    runtime: ContainerRuntime | None = None
+    """Lists the node's sandboxes, to find those whose DEL was lost; None: only Pods are compared."""
     read_file: Callable[[str], bytes | None] = lambda _path: None
     """Reads a file of the host; None when there is none."""
     changes: ChangeSignal = field(default_factory=ChangeSignal)
