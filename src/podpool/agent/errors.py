@@ -42,6 +42,14 @@ def no_address_reason(
     )
 
 
+def shortage_message(state: AgentState) -> str:
+    """Return why Pods wait, without numbers, which would be wrong soon: as a Node condition it stays meanwhile."""
+    nc = state.pool.nc
+    status, subnet = (nc.status, nc.subnet_name) if nc else ("", "")
+    answer = f"subnet {subnet or 'of this node'} answered {status or 'nothing yet'}{_advice(status)}"
+    return f"Pods of this node wait for addresses: {answer}"
+
+
 def fenced_reason(node: str, age: float | None, settings: Settings) -> str:
     """Return that the Node is not confirmed, and since when."""
     since = "since it started" if age is None else f"for {show_duration(round(age))}"
