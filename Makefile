@@ -4,6 +4,9 @@ BIN := .venv/bin
 # Two workers on two cores. Tests that share a real component stay on one worker, so that it starts once.
 PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
 
+# Only these tests measure coverage: tracing would slow all others down.
+COVERED := tests/core tests/whereabouts
+
 # Tests start hundreds of processes; none of them should compile podpool again.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -19,7 +22,8 @@ up: .venv/.runtime ## run the demo cluster on this machine; OPTIONS="--step" pas
 	@$(BIN)/podpool up $(OPTIONS)
 
 test: .venv/.dev parts sim ## run all tests, including those on real components
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) --cov --cov-report=term
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) $(COVERED) --cov --cov-report=term
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) $(COVERED:%=--ignore=%)
 
 test-fast: .venv/.dev ## run the unit tests: no processes, no real components; about a minute
 	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not real and not integration and not simulation"
