@@ -1,6 +1,6 @@
 """Disks in memory: a killed process keeps what was written, a reboot only what was synced."""
 
-from errno import EACCES, ENOSPC
+from errno import EACCES, EIO, ENOSPC
 
 
 class DiskDied(Exception):
@@ -49,6 +49,9 @@ class MemoryDisk:
     def names(self) -> list[str]:
         return sorted(self.written)
 
+    def try_lock(self) -> str | None:
+        return None
+
     def after_kill(self) -> "MemoryDisk":
         """Return what the next process of this boot finds."""
         found = MemoryDisk()
@@ -83,6 +86,26 @@ class FullDisk(MemoryDisk):
         if self.space is not None and len(data) > self.space:
             raise OSError(ENOSPC, "No space left on device")
         await super().replace(name, data)
+
+
+class DroppingDisk(MemoryDisk):
+    """The next `failing` syncs fail and drop what they should have written: later ones succeed without it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.failing = 0
+        self._dropped: dict[str, tuple[int, int]] = {}
+
+    async def sync(self, name: str) -> None:
+        start, end = self._dropped.get(name, (len(self.synced.get(name, b"")), 0))
+        if self.failing:
+            self.failing -= 1
+            self._dropped[name] = (start, len(self.written[name]))
+            raise OSError(EIO, "Input/output error")
+        await super().sync(name)
+        if end:
+            content = self.synced[name]
+            self.synced[name] = content[:start] + bytes(end - start) + content[end:]
 
 
 class ReadOnlyDisk(MemoryDisk):

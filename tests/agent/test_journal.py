@@ -1,12 +1,13 @@
 """The write-ahead log survives a crash at any byte, and the agent's state with it."""
 
 import asyncio
-from errno import EIO
+from errno import ENOSPC
 from pathlib import Path
 
 import pytest
 
-from podpool.agent.journal import GROUP_COMMIT_INTERVAL, Journal, read_journal
+from podpool.agent.journal import GROUP_COMMIT_INTERVAL, Journal
+from podpool.agent.journal_reader import read_journal
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
@@ -23,7 +24,7 @@ from podpool.cni.protocol import Attachment
 from podpool.core.settings import Settings
 from podpool.runtime.disk import Disk, LocalDisk
 from tests.agent.clocks import SetClock
-from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
+from tests.agent.disks import DiskDied, DroppingDisk, FullDisk, MemoryDisk
 from tests.agent.nc_samples import NC, grants, status
 
 FENCE = Settings().fence
@@ -41,17 +42,21 @@ HISTORY: tuple[AnyRecord, ...] = (
 
 
 def journal_on(disk: Disk) -> Journal[AnyRecord]:
-    return Journal(disk, AGENT_JOURNAL)
+    return Journal(disk, AGENT_JOURNAL, lambda: Snapshot(boot_id="before"))
+
+
+def ignored(_: AnyRecord) -> None:
+    """Apply nothing."""
 
 
 def records_of(disk: MemoryDisk) -> tuple[AnyRecord, ...]:
-    return journal_on(disk).open().records
+    return journal_on(disk).open(ignored).records
 
 
 def written(*records: AnyRecord) -> MemoryDisk:
     disk = MemoryDisk()
     journal = journal_on(disk)
-    journal.open()
+    journal.open(ignored)
     for record in records:
         journal.append(record)
     return disk
@@ -59,8 +64,14 @@ def written(*records: AnyRecord) -> MemoryDisk:
 
 def opened(disk: MemoryDisk) -> Journal[AnyRecord]:
     journal = journal_on(disk)
-    journal.open()
+    journal.open(ignored)
     return journal
+
+
+def opened_state(disk: MemoryDisk) -> AgentState:
+    state = AgentState(disk, SetClock(), fence_limit=FENCE)
+    state.open(boot_id="boot-1")
+    return state
 
 
 def append_until_death(journal: Journal[AnyRecord]) -> tuple[AnyRecord, ...]:
@@ -84,10 +95,10 @@ class TestAppend:
         for offset in range(size):
             disk = MemoryDisk()
             journal = journal_on(disk)
-            journal.open()
+            journal.open(ignored)
             disk.budget = offset
             answered = append_until_death(journal)
-            found = journal_on(disk.after_kill()).open()
+            found = journal_on(disk.after_kill()).open(ignored)
             assert answered == found.records
             assert not found.damaged
 
@@ -95,9 +106,9 @@ class TestAppend:
         disk = written(*HISTORY)
         disk.written["segment.00000001"] = disk.written["segment.00000001"][:-3]
         again = journal_on(disk)
-        assert 0 < again.open().torn
+        assert 0 < again.open(ignored).torn
         again.append(HISTORY[-1])
-        found = journal_on(disk).open()
+        found = journal_on(disk).open(ignored)
         assert HISTORY == found.records
         assert 0 == found.torn
 
@@ -105,14 +116,14 @@ class TestAppend:
         for space in range(40):
             disk = FullDisk()
             journal = journal_on(disk)
-            journal.open()
+            journal.open(ignored)
             journal.append(HISTORY[0])
             disk.space = space
             with pytest.raises(OSError, match="No space"):
                 journal.append(HISTORY[1])
             disk.space = None
             journal.append(HISTORY[2])
-            found = journal_on(disk.after_kill()).open()
+            found = journal_on(disk.after_kill()).open(ignored)
             assert ((HISTORY[0], HISTORY[2]), 0, False) == (found.records, found.torn, found.damaged)
 
     @pytest.mark.parametrize("flip", [0x01, 0x80, 0xFF])
@@ -122,7 +133,7 @@ class TestAppend:
             disk = MemoryDisk()
             corrupt = bytes([content[offset] ^ flip])
             disk.written["segment.00000001"] = content[:offset] + corrupt + content[offset + 1 :]
-            found = journal_on(disk).open()
+            found = journal_on(disk).open(ignored)
             assert found.damaged, offset
             assert HISTORY[: len(found.records)] == found.records
 
@@ -130,34 +141,34 @@ class TestAppend:
         """An agent may die, or the disk be full, between the truncation and that record."""
         disk = written(*HISTORY)
         disk.written["segment.00000001"] = disk.written["segment.00000001"][:-1] + b"?"
-        assert journal_on(disk).open().damaged
+        assert journal_on(disk).open(ignored).damaged
         again = journal_on(disk)
-        assert again.open().damaged
+        assert again.open(ignored).damaged
         again.append(HISTORY[-1])
-        assert not journal_on(disk).open().damaged
+        assert not journal_on(disk).open(ignored).damaged
 
     def test_damage_is_not_truncated_if_the_marker_cannot_be_written(self) -> None:
         disk = FullDisk()
         disk.written["segment.00000001"] = corrupt = written(*HISTORY).written["segment.00000001"][:-1] + b"?"
         disk.space = 0
         with pytest.raises(OSError, match="No space"):
-            journal_on(disk).open()
+            journal_on(disk).open(ignored)
         assert corrupt == disk.written["segment.00000001"]
 
     def test_an_empty_disk_is_an_empty_journal(self) -> None:
-        found = journal_on(MemoryDisk()).open()
+        found = journal_on(MemoryDisk()).open(ignored)
         assert ((), 0, False) == (found.records, found.torn, found.damaged)
 
     def test_on_a_local_disk(self, tmp_path: Path) -> None:
         disk = LocalDisk(tmp_path)
         journal = journal_on(disk)
-        journal.open()
+        journal.open(ignored)
         for record in HISTORY:
             journal.append(record)
         asyncio.run(journal.sync())
         disk.close()
         again = LocalDisk(tmp_path)
-        assert HISTORY == journal_on(again).open().records
+        assert HISTORY == journal_on(again).open(ignored).records
         again.close()
 
 
@@ -168,25 +179,109 @@ class TestSync:
 
         async def sync() -> None:
             journal = journal_on(disk)
-            journal.open()
+            journal.open(ignored)
             journal.append(HISTORY[0])
             await journal.sync()
 
         asyncio.run(sync())
         assert (*HISTORY, HISTORY[0]) == records_of(disk.after_reboot())
 
-    def test_a_failed_sync_is_repeated_by_the_next(self) -> None:
-        async def sync() -> FailingDisk:
-            disk = FailingDisk()
+    def test_after_a_failed_sync_the_next_success_is_not_believed(self) -> None:
+        """What the failed one should have written may be dropped; only a rewritten journal is durable."""
+        disk = DroppingDisk()
+
+        async def sync() -> AgentState:
+            state = opened_state(disk)
+            for record in HISTORY[:3]:
+                state.write(record)
+            disk.failing = 1
+            with pytest.raises(OSError, match="Input/output"):
+                await state.sync()
+            state.write(HISTORY[3])
+            await state.sync()
+            return state
+
+        state = asyncio.run(sync())
+        again = opened_state(disk.after_reboot())
+        assert not again.pool.incomplete
+        assert state.pool.snapshot() == again.pool.snapshot()
+
+    def test_sync_fails_until_the_journal_is_rewritten(self) -> None:
+        class Failing(DroppingDisk):
+            full = True
+
+            async def replace(self, name: str, data: bytes) -> None:
+                if self.full:
+                    raise OSError(ENOSPC, "No space left on device")
+                await super().replace(name, data)
+
+        disk = Failing()
+
+        async def sync() -> AgentState:
+            state = opened_state(disk)
+            disk.failing = 1
+            for error in ("Input/output", "No space", "No space"):
+                with pytest.raises(OSError, match=error):
+                    await state.sync()
+            disk.full = False
+            await state.sync()
+            return state
+
+        state = asyncio.run(sync())
+        assert not state.journal.sync_failed
+        assert state.pool.snapshot() == opened_state(disk.after_reboot()).pool.snapshot()
+
+    def test_the_next_process_does_not_believe_it_either(self) -> None:
+        """It reads what was dropped from the page cache."""
+        disk = DroppingDisk()
+
+        async def fail() -> None:
+            state = opened_state(disk)
+            for record in HISTORY[:3]:
+                state.write(record)
+            disk.failing = 1
+            with pytest.raises(OSError, match="Input/output"):
+                await state.sync()
+
+        asyncio.run(fail())
+        again = opened_state(disk)
+        assert again.journal.sync_failed
+        asyncio.run(again.sync())
+        assert again.pool.snapshot() == opened_state(disk.after_reboot()).pool.snapshot()
+
+    def test_a_cancelled_sync_counts_as_failed(self) -> None:
+        class Slow(MemoryDisk):
+            async def sync(self, name: str) -> None:
+                await asyncio.sleep(10)
+                await super().sync(name)
+
+        async def cancel() -> bool:
+            journal = journal_on(Slow())
+            journal.append(HISTORY[0])
+            syncing = asyncio.ensure_future(journal.sync())
+            await asyncio.sleep(0)
+            syncing.cancel()
+            await asyncio.gather(syncing, return_exceptions=True)
+            return journal.sync_failed
+
+        assert asyncio.run(cancel())
+
+    def test_segments_of_a_killed_predecessor_are_synced_in_order(self) -> None:
+        disk = FullDisk()
+
+        async def compact() -> None:
             journal = journal_on(disk)
             journal.append(HISTORY[0])
-            with pytest.raises(OSError, match="Input/output"):
-                await journal.sync()
-            disk.failing = False
-            await journal.sync()
-            return disk
+            disk.space = 0
+            await journal.compact()
+            disk.space = None
+            journal.append(HISTORY[1])
 
-        assert HISTORY[:1] == records_of(asyncio.run(sync()).after_reboot())
+        asyncio.run(compact())
+        journal = opened(disk)
+        journal.append(HISTORY[2])
+        asyncio.run(journal.sync())
+        assert HISTORY[:3] == records_of(disk.after_reboot())
 
     def test_many_records_share_one_sync(self) -> None:
         async def group() -> MemoryDisk:
@@ -200,17 +295,6 @@ class TestSync:
         disk = asyncio.run(group())
         assert 1 == disk.syncs
         assert HISTORY == records_of(disk.after_reboot())
-
-
-class FailingDisk(MemoryDisk):
-    """Fails to sync while `failing`."""
-
-    failing = True
-
-    async def sync(self, name: str) -> None:
-        if self.failing:
-            raise OSError(EIO, "Input/output error")
-        await super().sync(name)
 
 
 class CopyingDisk(MemoryDisk):
@@ -246,10 +330,10 @@ class TestCompaction:
 
         async def compact() -> list[tuple[AnyRecord, ...]]:
             journal = journal_on(disk)
-            journal.open()
+            journal.open(ignored)
             for record in HISTORY[:4]:
                 journal.append(record)
-            compacting = asyncio.ensure_future(journal.compact(Snapshot(boot_id="before")))
+            compacting = asyncio.ensure_future(journal.compact())
             await asyncio.sleep(0)
             journal.append(HISTORY[4])
             disk.copy()
@@ -270,11 +354,11 @@ class TestCompaction:
 
         async def compact() -> None:
             journal = journal_on(disk)
-            journal.open()
+            journal.open(ignored)
             for record in HISTORY[:4]:
                 journal.append(record)
             disk.space = 0
-            await journal.compact(Snapshot(boot_id="before"))
+            await journal.compact()
             disk.space = None
             journal.append(HISTORY[4])
 
@@ -286,7 +370,7 @@ class TestCompaction:
         disk = written(*HISTORY[:4])
         after = MemoryDisk()
         after.written = dict(disk.written)
-        asyncio.run(opened(after).compact(Snapshot(boot_id="before")))
+        asyncio.run(opened(after).compact())
         opened(after).append(HISTORY[4])
 
         class Changing(MemoryDisk):
@@ -301,9 +385,9 @@ class TestCompaction:
 
     def test_a_damaged_snapshot_is_damage(self) -> None:
         disk = MemoryDisk()
-        asyncio.run(journal_on(disk).compact(Snapshot()))
+        asyncio.run(journal_on(disk).compact())
         disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
-        assert journal_on(disk).open().damaged
+        assert journal_on(disk).open(ignored).damaged
 
     @pytest.mark.parametrize("how", ["damaged", "gone"])
     def test_without_its_snapshot_only_later_records_count(self, how: str) -> None:
@@ -313,7 +397,7 @@ class TestCompaction:
         state.open(boot_id="boot-1")
         for record in HISTORY[:2]:
             state.write(record)
-        asyncio.run(state.journal.compact(state.snapshot()))
+        asyncio.run(state.journal.compact())
         state.write(HISTORY[2])
         if how == "damaged":
             disk.written["snapshot"] = disk.written["snapshot"][:-1] + b"?"
@@ -389,7 +473,7 @@ class TestAgentState:
         asyncio.run(state.stop())
         again = AgentState(disk.after_reboot(), SetClock(), fence_limit=FENCE)
         again.open(boot_id="boot-2")
-        assert again.pool.next_available(now=0.0, cooldown=30.0)
+        assert again.pool.next_available(now=0.0, cooldown=Settings().cooldown_levels.in_force(30.0))
 
 
 def write_until_death(disk: MemoryDisk, records: tuple[AnyRecord, ...]) -> int:

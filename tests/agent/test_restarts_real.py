@@ -119,6 +119,31 @@ def test_replaced_under_churn_no_add_fails(tmp_path: Path) -> None:
     run_on_cluster(tmp_path, test)
 
 
+def test_overlapping_under_churn_no_add_fails(tmp_path: Path) -> None:
+    """As in an upgrade that starts the new process first: it waits for the old one, which keeps the socket."""
+
+    async def test(cluster: AgentCluster) -> None:
+        async def restarts() -> None:
+            agent = await cluster.agent(*NO_COOLDOWN)
+            for _ in range(3):
+                assert 0 == (await cluster.call("DEL", "unknown"))[0]
+                served = (cluster.home / "agent.sock").stat().st_ino
+                successor = await cluster.agent(*NO_COOLDOWN)
+                await asyncio.sleep(2.0)
+                assert (served, None) == ((cluster.home / "agent.sock").stat().st_ino, successor.returncode)
+                agent.terminate()
+                assert 0 == await agent.wait()
+                agent = successor
+                await asyncio.sleep(1.0)
+            agent.kill()
+            await agent.wait()
+
+        await under_churn(cluster, restarts)
+        assert [] == [*(cluster.home / "journal").glob("*damaged*")]
+
+    run_on_cluster(tmp_path, test)
+
+
 def test_without_the_api_server_pods_get_available_addresses_and_one_patch_follows(tmp_path: Path) -> None:
     async def test(cluster: AgentCluster) -> None:
         agent = await cluster.agent(*NO_COOLDOWN)

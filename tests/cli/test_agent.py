@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from podpool.agent.journal import Journal
-from podpool.agent.records import Assigned, NCAccepted, NCAdopted, PodIdentity, ReleasePending
+from podpool.agent.journal_reader import encode_frame
+from podpool.agent.records import Assigned, NCAccepted, NCAdopted, PodIdentity, ReleasePending, Snapshot
 from podpool.agent.state import AGENT_JOURNAL
 from podpool.cli.parser import Value, parse, read_config_file
 from podpool.cli.spec import COMMANDS
@@ -82,8 +83,8 @@ class TestConfigFile:
 class TestJournal:
     def test_it_is_printed_with_the_resulting_state(self, tmp_path: Path, invoke: Invoke) -> None:
         disk = LocalDisk(tmp_path)
-        journal = Journal(disk, AGENT_JOURNAL)
-        journal.open()
+        journal = Journal(disk, AGENT_JOURNAL, Snapshot)
+        journal.open(lambda _: None)
         pod = PodIdentity(namespace="default", name="web", uid="1")
         for record in (
             NCAdopted(nc=NC),
@@ -119,6 +120,13 @@ class TestJournal:
         lines = invoke("agent", "journal", "show", "--state", str(tmp_path)).stdout.splitlines()
         assert lines[0].startswith("0 records")
         assert "the journal is damaged" in lines[1]
+
+    def test_a_newer_format_is_refused_with_what_to_do(self, tmp_path: Path, invoke: Invoke) -> None:
+        (tmp_path / "segment.00000001").write_bytes(encode_frame(b'{"journal_format":99,"podpool":"9.9.9"}'))
+        result = invoke("agent", "journal", "show", "--state", str(tmp_path))
+        assert 0 != result.code
+        assert "podpool 9.9.9 wrote it in format 99" in result.stderr
+        assert "run the version that wrote it" in result.stderr
 
     def test_a_missing_directory_is_not_created(self, tmp_path: Path, invoke: Invoke) -> None:
         result = invoke("agent", "journal", "show", "--state", str(tmp_path / "none"))

@@ -1,12 +1,20 @@
-"""What an agent writes to its disk, byte for byte: agents of any version read it after an upgrade or a downgrade."""
+"""What an agent writes to its disk, byte for byte: agents of any version read it after an upgrade or a downgrade.
+
+A field with a default that older agents may ignore can be added. Anything else, also a new type of record, is a new
+format: raise `NEWEST_FORMAT` (journal_reader.py) in one release, and write it with `FORMAT` in the next.
+"""
 
 import asyncio
 import struct
 
+import pytest
+
+from podpool.agent import journal as journal_module
 from podpool.agent import records as r
-from podpool.agent.journal import Journal, read_journal
+from podpool.agent.journal import Journal
+from podpool.agent.journal_reader import read_journal
 from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
-from podpool.agent.state import AGENT_JOURNAL, AgentState, read_agent_journal
+from podpool.agent.state import AGENT_JOURNAL, AgentState
 from podpool.api.azure import IPAssignment, NetworkContainer
 from podpool.cni.protocol import Attachment
 from tests.agent.clocks import SetClock
@@ -58,6 +66,12 @@ HISTORY: tuple[r.AnyRecord, ...] = (
 """The history of a node with an NC and a slice."""
 
 
+@pytest.fixture(autouse=True)
+def version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Files have the version that wrote them."""
+    monkeypatch.setattr(journal_module, "__version__", "1.2.3")
+
+
 def readable(content: bytes) -> list[str]:
     """Return each frame as a line: length, checksum of the length, checksum of the payload, payload."""
     lines, at = [], 0
@@ -90,30 +104,30 @@ def test_every_record_is_written_and_read() -> None:
     """One record of each type, with every field."""
     every = samples(r.AnyRecord)
     disk = MemoryDisk()
-    journal = Journal(disk, AGENT_JOURNAL)
+    journal = Journal(disk, AGENT_JOURNAL, lambda: sample(r.Snapshot))
     for each in every:
         journal.append(each)
     written(disk, "journal/records")
-    found = read_agent_journal(disk_of("journal/records", "segment.00000001"))
+    found = read_journal(disk_of("journal/records", "segment.00000001"), AGENT_JOURNAL)
     assert (tuple(every), 0, False) == (found.records, found.torn, found.damaged)
 
 
 def test_a_compacted_journal_is_written_and_read() -> None:
     """A snapshot with every field, and a record after it."""
     disk = MemoryDisk()
-    journal = Journal(disk, AGENT_JOURNAL)
+    journal = Journal(disk, AGENT_JOURNAL, lambda: sample(r.Snapshot))
     journal.append(sample(r.Started))
-    asyncio.run(journal.compact(sample(r.Snapshot)))
+    asyncio.run(journal.compact())
     journal.append(sample(r.Stopped))
     written(disk, "journal/compacted")
-    found = read_agent_journal(disk_of("journal/compacted", "snapshot", "segment.00000002"))
+    found = read_journal(disk_of("journal/compacted", "snapshot", "segment.00000002"), AGENT_JOURNAL)
     assert (sample(r.Snapshot), sample(r.Stopped)) == found.records
     assert (2, 0, False) == (found.segment, found.torn, found.damaged)
 
 
 def test_a_history_is_read_to_the_same_state() -> None:
     disk = MemoryDisk()
-    journal = Journal(disk, AGENT_JOURNAL)
+    journal = Journal(disk, AGENT_JOURNAL, lambda: sample(r.Snapshot))
     for each in HISTORY:
         journal.append(each)
     written(disk, "journal/history")
@@ -129,12 +143,12 @@ def test_records_of_shared_ranges_are_written_and_read() -> None:
     """One record of each type with every field, and a compacted journal."""
     every = samples(AnySharedRangeRecord)
     disk = MemoryDisk()
-    journal = Journal(disk, SHARED_RANGE_JOURNAL)
+    journal = Journal(disk, SHARED_RANGE_JOURNAL, lambda: sample(SharedRangeSnapshot))
     for each in every:
         journal.append(each)
     written(disk, "journal/shared-ranges")
     found = read_journal(disk_of("journal/shared-ranges", "shared-ranges.segment.00000001"), SHARED_RANGE_JOURNAL)
     assert (tuple(every), 0, False) == (found.records, found.torn, found.damaged)
-    asyncio.run(journal.compact(sample(SharedRangeSnapshot)))
+    asyncio.run(journal.compact())
     assert ["shared-ranges.snapshot"] == disk.names()
     written(disk, "journal/shared-ranges")

@@ -1,5 +1,8 @@
 """The agent's state and its journal: every change is journalled before it is applied.
 
+A record that cannot be applied when the journal is replayed is damage, like one that cannot be read: it was written by
+two agents at once, or by a defect. An agent that could not start would serve no Pod.
+
 What a failed write, for example on a full disk, did not write did not happen: nothing is lost, Pods keep their
 addresses, and new requests are refused. Background work starts again after a pause, from the state that the journal
 has, so it recovers without a restart.
@@ -11,10 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from podpool.agent.fence import Fence
-from podpool.agent.journal import SEGMENT_BYTES, Journal, JournalContents, JournalFormat, read_journal
+from podpool.agent.journal import SEGMENT_BYTES, Journal
+from podpool.agent.journal_reader import JournalContents, JournalFormat, read_journal
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
+from podpool.agent.state_lock import require_lock
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 from podpool.runtime.logging import Logger
@@ -78,17 +83,21 @@ class AgentState:
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
         self.opened = False
         """Whether the journal was replayed."""
-        self.journal = Journal(disk, AGENT_JOURNAL, segment_bytes=segment_bytes)
+        self.journal = Journal(disk, AGENT_JOURNAL, self.snapshot, segment_bytes=segment_bytes)
+        self._disk = disk
         self._clock = clock
         self._error, self._failed_at = "", -1
 
     def open(self, *, boot_id: str) -> JournalContents[AnyRecord]:
-        """Replay the journal and record the start. Raises `OSError` with the state unchanged."""
-        contents, clock = self.journal.open(), self._clock
-        started = Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=contents.damaged)
-        self.journal.append(started)
-        for record in (*contents.records, started):
-            self._apply(record)
+        """Replay the journal and record the start. Raises `OSError`, and can then be called again."""
+        require_lock(self._disk)
+        clock = self._clock
+        self._apply(Snapshot())  # an earlier call may have failed halfway
+        contents = self.journal.open(self._apply)
+        if contents.damage:  # of the record that could not be applied, some parts may have applied it
+            for record in (Snapshot(), *contents.records):
+                self._apply(record)
+        self.write(Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=contents.damaged))
         self.opened = True
         return contents
 
@@ -103,15 +112,13 @@ class AgentState:
 
     async def run(self) -> None:
         """Sync in the background and compact the journal, until cancelled."""
-        while True:
-            await self.journal.group_commit()
-            if self.journal.needs_compaction:
-                await self.journal.compact(self.snapshot())
+        await self.journal.run()
 
     @property
     def write_error(self) -> str | None:
-        """The error of the last failed write; None when a later one succeeded."""
-        return self._error if self.journal.appended == self._failed_at else None
+        """The error of the last failed write or sync; None when a later one succeeded."""
+        failed = self.journal.sync_failed or self.journal.appended == self._failed_at
+        return self._error or None if failed else None
 
     async def retry(self, work: Callable[[], Awaitable[None]], log: Logger) -> None:
         """Run some work until it is done, and start it again when the disk fails."""
@@ -119,13 +126,14 @@ class AgentState:
             try:
                 await asyncio.ensure_future(work())  # a failing task group leaves its own task half cancelled
             except* OSError as group:
-                self._on_failure(_first_error(group), log)
+                self.report_failure(_first_error(group), log)
             else:
                 return
             _raise_if_cancelled()
             await asyncio.sleep(RETRY_INTERVAL)
 
-    def _on_failure(self, error: BaseException, log: Logger) -> None:
+    def report_failure(self, error: BaseException, log: Logger) -> None:
+        """Log a failed write, once until one succeeds; `write_error` has it from here on."""
         if self.write_error is None:
             log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
         self._failed_at = self.journal.appended
@@ -152,8 +160,14 @@ class AgentState:
 
 
 def read_agent_journal(disk: Disk) -> JournalContents[AnyRecord]:
-    """Read the journal of an agent and change nothing, also while the agent runs."""
-    return read_journal(disk, AGENT_JOURNAL)
+    """Read the records that can be applied and change nothing, also while the agent runs."""
+    pool, slices = Pool(), Slices()
+
+    def apply(record: AnyRecord) -> None:
+        pool.apply(record)
+        slices.apply(record)
+
+    return read_journal(disk, AGENT_JOURNAL, apply)
 
 
 def _first_error(error: BaseException) -> BaseException:

@@ -1,13 +1,24 @@
 """Files of one directory, as a journal needs them.
 
 Appended data survives a crash of the process once `append` has returned, and of the machine once `sync` has. `replace`
-is atomic and synced. Names are plain file names.
+is atomic and synced. Names are plain file names. One process at a time may lock the directory.
+
+After a failed `sync`, what was appended since the last successful one may be lost, whatever later ones report: the
+kernel reports a failed write once, and may drop the data.
 """
 
 import asyncio
+import fcntl
 import os
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
+
+from podpool import __version__
+
+LOCK_FILE = ".lock"
+"""The file whose lock stands for the directory; its content is the holder, for people."""
 
 
 class Disk(Protocol):
@@ -34,6 +45,9 @@ class Disk(Protocol):
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
 
+    def try_lock(self) -> str | None:
+        """Lock the directory for as long as this process runs; return the holder if another process has locked it."""
+
 
 class LocalDisk:
     """A directory of this machine; created if needed, readable only by its owner."""
@@ -42,6 +56,7 @@ class LocalDisk:
         self.root = root
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open: dict[str, int] = {}
+        self._lock: int | None = None
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a file; None if it does not exist."""
@@ -58,7 +73,8 @@ class LocalDisk:
 
     async def sync(self, name: str) -> None:
         """Flush the file in a thread: a slow disk must not delay an ADD."""
-        await asyncio.to_thread(os.fdatasync, self._descriptor(name))
+        descriptor = self._descriptor(name)
+        await _in_thread(lambda: os.fdatasync(descriptor))
 
     def truncate(self, name: str, size: int) -> None:
         """Truncate a file."""
@@ -66,7 +82,7 @@ class LocalDisk:
 
     async def replace(self, name: str, data: bytes) -> None:
         """Write a temporary file, sync, rename it, and sync the directory."""
-        await asyncio.to_thread(self._replace, name, data)
+        await _in_thread(lambda: self._replace(name, data))
 
     def remove(self, name: str) -> None:
         """Remove a file if it exists."""
@@ -77,18 +93,51 @@ class LocalDisk:
         """Return the names of all files, sorted."""
         return sorted(each.name for each in self.root.iterdir() if each.is_file() and not each.name.startswith("."))
 
+    def try_lock(self) -> str | None:
+        """Lock the directory until `close` or the end of the process; return the holder if another has locked it."""
+        if self._lock is not None:
+            return None
+        path = self.root / LOCK_FILE
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace")
+            os.close(descriptor)
+            return holder or "a process that did not write its ID"
+        except OSError:
+            os.close(descriptor)
+            raise
+        if not path.exists() or os.fstat(descriptor).st_ino != path.stat().st_ino:
+            os.close(descriptor)  # it was deleted meanwhile
+            return self.try_lock()
+        self._lock = descriptor
+        with suppress(OSError):  # a full disk
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"process {os.getpid()}, podpool {__version__}".encode(), 0)
+        return None
+
     def close(self) -> None:
-        """Close all open files."""
+        """Close all open files, and release the lock last."""
         for name in list(self._open):
             self._close(name)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
 
     def _descriptor(self, name: str) -> int:
         if name not in self._open:
             path = self.root / name
             new = not path.exists()
-            self._open[name] = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            if new:
-                self._sync_root()
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            try:
+                if new:
+                    self._sync_root()
+            except OSError:
+                os.close(descriptor)
+                path.unlink(missing_ok=True)  # else the next attempt would take its directory entry for synced
+                raise
+            self._open[name] = descriptor
         return self._open[name]
 
     def _replace(self, name: str, data: bytes) -> None:
@@ -113,6 +162,16 @@ class LocalDisk:
         descriptor = self._open.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
+
+
+async def _in_thread(operation: Callable[[], None]) -> None:
+    """Run an operation in a thread, to its end also if cancelled: the next one must not overlap it."""
+    task = asyncio.ensure_future(asyncio.to_thread(operation))
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _write_synced(path: Path, data: bytes) -> None:

@@ -88,9 +88,10 @@ async def test_a_compacted_log_has_the_same_content() -> None:
     disk = MemoryDisk()
     log = open_log(disk)
     log.put(allocation("a", address="10.0.0.1"))
-    journal = Journal(disk, SHARED_RANGE_JOURNAL)
-    journal.open()
-    await journal.compact(SharedRangeSnapshot(allocations=tuple(log.allocations.values())))
+    snapshot = SharedRangeSnapshot(allocations=tuple(log.allocations.values()))
+    journal = Journal(disk, SHARED_RANGE_JOURNAL, lambda: snapshot)
+    journal.open(lambda _: None)
+    await journal.compact()
     assert {allocation("a", address="10.0.0.1")} == contents(disk)
 
 

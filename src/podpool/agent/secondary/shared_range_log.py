@@ -10,7 +10,8 @@ from typing import TypeAlias
 import msgspec
 
 from podpool.agent.deps import AgentDeps
-from podpool.agent.journal import Journal, JournalFormat
+from podpool.agent.journal import Journal
+from podpool.agent.journal_reader import JournalFormat
 from podpool.api.whereabouts import ReservationSpec
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
@@ -33,6 +34,10 @@ class SharedAllocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     """One per range, once they are allocated."""
     boot_id: str = ""
     """The boot of the allocation: sandboxes do not survive a reboot."""
+    pod_uid: str = ""
+    netns: str = ""
+    added: float = 0.0
+    """Pod, network namespace and time of the ADD, on the clock of its boot; empty and 0 in records of older agents."""
 
 
 class SharedRangeRecord(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="type"):
@@ -68,7 +73,7 @@ class SharedRangeLog:
         self.being_released: set[Attachment] = set()
         """Attachments whose entries are being removed from IPPools."""
         self._deps = deps
-        self._journal = Journal(deps.disk, SHARED_RANGE_JOURNAL)
+        self._journal = Journal(deps.disk, SHARED_RANGE_JOURNAL, self._snapshot)
         self._allocations: dict[Attachment, SharedAllocation] | None = None
 
     @property
@@ -113,22 +118,20 @@ class SharedRangeLog:
 
     async def run(self) -> None:
         """Sync in the background and compact the log, until cancelled."""
-        while True:
-            await self._journal.group_commit()
-            if self._journal.needs_compaction:
-                await self._journal.compact(SharedRangeSnapshot(allocations=tuple(self._opened().values())))
+        await self._journal.run()
+
+    def _snapshot(self) -> SharedRangeSnapshot:
+        return SharedRangeSnapshot(allocations=tuple(self._opened().values()))
 
     def _opened(self) -> dict[Attachment, SharedAllocation]:
         """Read the log on first use. Lost records cost no safety: orphan GC releases what they were about."""
         if self._allocations is None:
-            contents = self._journal.open()
+            found: dict[Attachment, SharedAllocation] = {}
+            contents = self._journal.open(lambda record: _apply(record, found))
             if contents.damaged:
-                self._deps.log.warning(
-                    "shared-range log is damaged, lost entries are released when their Pods are gone"
-                )
-            self._allocations = {}
-            for record in contents.records:
-                _apply(record, self._allocations)
+                event = "shared-range log is damaged, lost entries are released when their Pods are gone"
+                self._deps.log.warning(event, damage=contents.damage, set_aside=contents.set_aside)
+            self._allocations = found
         return self._allocations
 
 

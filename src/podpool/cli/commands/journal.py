@@ -5,7 +5,7 @@ from pathlib import Path
 
 import msgspec
 
-from podpool.agent.journal import JournalContents
+from podpool.agent.journal_reader import JournalContents
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord
 from podpool.agent.secondary.slices import Slice, Slices
@@ -63,11 +63,11 @@ def show_journal(*, state: str, output: str, no_color: bool) -> None:
 
 
 def _faults(contents: JournalContents[AnyRecord]) -> Iterator[str]:
-    if contents.torn:
-        what = "damaged" if contents.damaged else "torn"
-        yield f"the last {contents.torn} bytes are {what}: the next agent truncates them"
+    if contents.torn and not contents.damaged:
+        yield f"the last {contents.torn} bytes are torn: the next agent truncates them"
     if contents.damaged:
-        yield "the journal is damaged, later records are lost: with the next agent every address cools down once"
+        where = f" ({contents.damage})" if contents.damage else ""
+        yield f"the journal is damaged{where}, later records do not count: the next agent rebuilds its state"
 
 
 def _assignments(pool: Pool, slices: Slices) -> Iterator[JournalAssignment]:

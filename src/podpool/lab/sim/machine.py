@@ -8,9 +8,10 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
+from errno import EIO
 from typing import Any, TypeVar
 
-from podpool.lab.sim.event_loop import PROCESS, VirtualLoop
+from podpool.lab.sim.event_loop import PROCESS, CallbackOwner, VirtualLoop
 from podpool.runtime.entropy import new_uuid
 
 T = TypeVar("T")
@@ -45,6 +46,11 @@ class MachineDisk:
         self._synced: dict[str, bytes] = {}
         self._replaced: dict[str, bytes | None] = {}
         """The former content of replaced files whose directory is not synced yet."""
+        self._dropped: dict[str, tuple[int, int]] = {}
+        """The part of a file that a failed sync dropped: no later sync writes it."""
+        self.failing_syncs = 0
+        """How many of the next syncs fail."""
+        self._holder: CallbackOwner | None = None
 
     def read(self, name: str) -> bytes | None:
         """Return a file's content; None if it does not exist."""
@@ -58,8 +64,18 @@ class MachineDisk:
         """Make the present content survive a reboot."""
         written = bytes(self._files.get(name, b""))
         await self._wait_for_disk()
-        if self._files.get(name, b"").startswith(written) and len(written) >= len(self._synced.get(name, b"")):
-            self._synced[name] = written
+        synced = self._synced.get(name, b"")
+        if self.failing_syncs:
+            self.failing_syncs -= 1
+            self._dropped[name] = (min(self._dropped.get(name, (len(synced), 0))[0], len(synced)), len(written))
+            raise OSError(EIO, "Input/output error")
+        if self._files.get(name, b"").startswith(written) and len(written) >= len(synced):
+            self._synced[name] = self._on_platter(name, written)
+
+    def _on_platter(self, name: str, written: bytes) -> bytes:
+        """Return what a sync leaves of a file's content: zeros where a failed one dropped it."""
+        start, end = self._dropped.get(name, (0, 0))
+        return written[:start] + bytes(len(written[start:end])) + written[end:]
 
     def truncate(self, name: str, size: int) -> None:
         """Truncate a file."""
@@ -70,6 +86,7 @@ class MachineDisk:
         await self._wait_for_disk()
         self._replaced[name] = self._synced.get(name)
         self._files[name], self._synced[name] = bytearray(data), data
+        self._dropped.pop(name, None)
         await self._wait_for_disk()
         self._replaced.pop(name, None)
 
@@ -79,12 +96,20 @@ class MachineDisk:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
-        for files in (self._files, self._synced, self._replaced):
+        for files in (self._files, self._synced, self._replaced, self._dropped):
             files.pop(name, None)
 
     def names(self) -> list[str]:
         """Return the names of the files."""
         return sorted(self._files)
+
+    def try_lock(self) -> str | None:
+        """Lock the disk for the present process until it is killed; return the holder if another one runs."""
+        process = PROCESS.get()
+        if self._holder is not None and self._holder.alive and self._holder is not process:
+            return self._holder.name
+        self._holder = process
+        return None
 
     def synced(self) -> "MachineDisk":
         """Return the least that a power loss would leave."""
@@ -112,9 +137,11 @@ class MachineDisk:
         self._replaced.clear()
         for name, written in list(self._files.items()):
             synced = self._synced.get(name, b"")
-            kept = bytes(written) if written.startswith(synced) else synced
+            left = self._on_platter(name, bytes(written))
+            kept = left if left.startswith(synced) else synced
             self._files[name] = bytearray(kept[: rng.randint(len(synced), len(kept))])
             self._synced[name] = bytes(self._files[name])
+        self._dropped.clear()
 
 
 class SimProcess:
@@ -204,6 +231,10 @@ class SimMachine:
         process = SimProcess(f"{self.name}/{name}", self.loop)
         self.processes.append(process)
         return process
+
+    def running(self, name: str) -> list[SimProcess]:
+        """Return its processes of a name that are not killed."""
+        return [each for each in self.processes if each.alive and each.name == f"{self.name}/{name}"]
 
     def reboot(self) -> None:
         """Lose power and boot again: processes and unsynced bytes are lost, and the boot ID is new."""

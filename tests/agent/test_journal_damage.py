@@ -1,0 +1,173 @@
+"""A damaged journal is set aside and the agent rebuilds, also if a record can be read and not applied."""
+
+import asyncio
+
+import pytest
+
+from podpool.agent.journal import KEPT_COPIES, Journal
+from podpool.agent.journal_reader import encode_frame
+from podpool.agent.pool import Pool
+from podpool.agent.records import AnyRecord, Assigned, NCAccepted, NCAdopted, NodeConfirmed, Snapshot, Unassigned
+from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
+from podpool.agent.state import AGENT_JOURNAL, AgentState, read_agent_journal
+from podpool.cni.protocol import Attachment
+from tests.agent.clocks import SetClock
+from tests.agent.disks import FullDisk, MemoryDisk
+from tests.agent.nc_samples import NC, grants, status
+from tests.agent.node_env import NodeEnv, in_node_env
+
+SEGMENT = "segment.00000001"
+ATTACHMENT = Attachment(container_id="a", ifname="eth0")
+OTHER = Attachment(container_id="b", ifname="eth0")
+HISTORY: tuple[AnyRecord, ...] = (
+    NCAdopted(nc=NC),
+    NCAccepted(nc=status(1, grants(1, 2, 3)), at=1.0),
+    NodeConfirmed(boot=0.0, wall=0.0),
+    Assigned(grant="g1", attachment=ATTACHMENT),
+)
+IMPOSSIBLE: dict[str, AnyRecord] = {
+    "of a grant that does not exist": Assigned(grant="g9", attachment=OTHER),
+    "of an address that is not assigned": Unassigned(grant="g2", at=2.0),
+    "of an address that is assigned": Assigned(grant="g1", attachment=OTHER),
+    "of two addresses, one of which is assigned": Assigned(grant="g2", more=("g1",), attachment=OTHER),
+}
+
+
+def opened(disk: MemoryDisk) -> AgentState:
+    state = AgentState(disk, SetClock(), fence_limit=600.0)
+    state.open(boot_id="boot-1")
+    return state
+
+
+def written(*records: AnyRecord) -> MemoryDisk:
+    """Return a journal with records that were never applied, as of two agents."""
+    disk = MemoryDisk()
+    state = opened(disk)
+    for record in records:
+        state.journal.append(record)
+    return disk
+
+
+class TestRecordThatCannotBeApplied:
+    @pytest.mark.parametrize("record", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+    def test_it_is_damage_and_the_agent_starts_fenced(self, record: AnyRecord) -> None:
+        disk = written(*HISTORY, record, Unassigned(grant="g1", at=3.0))
+        state = AgentState(disk, SetClock(), fence_limit=600.0)
+        found = state.open(boot_id="boot-1")
+        assert found.damaged
+        assert f"record {type(record).__name__} cannot be applied" in found.damage
+        assert state.pool.incomplete
+        assert not state.fence.is_open()
+        assert {"g1"} == set(state.pool.assigned)
+
+    @pytest.mark.parametrize("record", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
+    def test_what_was_before_it_is_the_state_and_the_next_agent_has_it_too(self, record: AnyRecord) -> None:
+        disk = written(*HISTORY, record, Unassigned(grant="g1", at=3.0))
+        state, again = opened(disk), opened(disk.after_kill())
+        assert state.snapshot() == again.snapshot()
+        assert not again.journal.open(lambda _: None).damaged
+
+    def test_a_snapshot_that_cannot_be_applied_is_damage(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        disk = written(*HISTORY)
+        state = opened(disk)
+        asyncio.run(state.journal.compact())
+        apply = Pool.apply
+
+        def fails(pool: Pool, record: AnyRecord) -> None:
+            if isinstance(record, Snapshot) and record.nc:
+                raise KeyError(record.nc.id)
+            apply(pool, record)
+
+        monkeypatch.setattr(Pool, "apply", fails)
+        state = AgentState(disk, SetClock(), fence_limit=600.0)
+        assert "snapshot: record Snapshot cannot be applied" in state.open(boot_id="boot-1").damage
+        assert not state.pool.adopted_nc
+        assert "snapshot.damaged-1" in disk.names()
+
+    def test_the_command_shows_what_is_before_it(self) -> None:
+        disk = written(*HISTORY, IMPOSSIBLE["of a grant that does not exist"])
+        found = read_agent_journal(disk)
+        assert (HISTORY, True) == (found.records[1:], found.damaged)
+
+    @in_node_env
+    async def test_the_agent_serves_again_once_the_users_are_known(self, env: NodeEnv) -> None:
+        agent = await env.start()
+        given = await env.add("a")
+        await env.kill()
+        grant = next(iter(agent.pool.assigned))
+        journal = Journal(env.disk, AGENT_JOURNAL, Snapshot)
+        journal.open(lambda _: None)
+        journal.append(Assigned(grant=grant, attachment=OTHER))
+        journal.append(Unassigned(grant="unknown", at=1.0))
+        agent = await env.start()
+        assert given == await env.add("a")
+        assert any("journal is damaged" in line and "cannot be applied" in line for line in env.warnings)
+        await env.kill()
+        warnings = len([line for line in env.warnings if "journal is damaged" in line])
+        await env.start()
+        assert given == await env.add("a")
+        assert warnings == len([line for line in env.warnings if "journal is damaged" in line])
+
+
+class TestCopies:
+    def damaged(self, disk: MemoryDisk) -> None:
+        disk.written[SEGMENT] = disk.written[SEGMENT][:-1] + b"?"
+
+    def test_all_files_are_kept_as_they_were(self) -> None:
+        disk = written(*HISTORY)
+        self.damaged(disk)
+        before = dict(disk.written)
+        state = AgentState(disk, SetClock(), fence_limit=600.0)
+        assert ".damaged-1" == state.open(boot_id="boot-1").set_aside
+        assert before == {name: disk.written[f"{name}.damaged-1"] for name in before}
+
+    def test_only_the_last_few_are_kept(self) -> None:
+        disk = written(*HISTORY)
+        for _ in range(KEPT_COPIES + 2):
+            self.damaged(disk)
+            opened(disk)
+        kept = [f"{SEGMENT}.damaged-{number}" for number in range(3, KEPT_COPIES + 3)]
+        assert kept == [name for name in disk.names() if "damaged-" in name]
+
+    def test_without_space_for_a_copy_nothing_is_removed(self) -> None:
+        disk = FullDisk()
+        disk.written = written(*HISTORY).written
+        self.damaged(disk)
+        before = dict(disk.written)
+        disk.space = 100
+        with pytest.raises(OSError, match="No space"):
+            opened(disk)
+        assert before == {name: content for name, content in disk.written.items() if name != "damaged"}
+        disk.space = None
+        assert opened(disk).pool.incomplete
+
+    def test_a_file_of_zeros_is_damage(self) -> None:
+        """As a file system may leave after a power loss."""
+        disk = written(*HISTORY)
+        disk.written[SEGMENT] = bytes(len(disk.written[SEGMENT]))
+        assert opened(disk).pool.incomplete
+
+    def test_a_torn_tail_is_no_damage_and_not_kept(self) -> None:
+        disk = written(*HISTORY)
+        disk.written[SEGMENT] = disk.written[SEGMENT][:-1]
+        opened(disk)
+        assert [SEGMENT] == disk.names()
+
+
+def test_the_shared_range_log_is_set_aside_too() -> None:
+    disk = MemoryDisk()
+    applied: list[AnySharedRangeRecord] = []
+    journal = Journal(disk, SHARED_RANGE_JOURNAL, lambda: SharedRangeSnapshot(allocations=()))
+    journal.append(SharedRangeSnapshot(allocations=()))
+    disk.append(f"shared-ranges.{SEGMENT}", encode_frame(b'{"type":"shared-snapshot","allocations":[]}'))
+
+    def apply(record: AnySharedRangeRecord) -> None:
+        if applied:
+            raise KeyError("planted")
+        applied.append(record)
+
+    found = Journal(disk, SHARED_RANGE_JOURNAL, lambda: applied[0]).open(apply)
+    assert (tuple(applied), True) == (found.records, found.damaged)
+    assert [f"shared-ranges.{SEGMENT}", f"shared-ranges.{SEGMENT}.damaged-1"] == [
+        name for name in disk.names() if SEGMENT in name
+    ]
