@@ -167,10 +167,17 @@ class Agent:
     async def _open(self) -> None:
         try:
             contents = self._state.open(boot_id=self._deps.boot_id)
-        finally:
-            self._started.set()
+        except OSError as error:
+            self._state.report_failure(error, self._log)
+            self._started.set()  # requests are refused with it
+            raise
+        self._started.set()
         if contents.damaged:
-            self._log.error("journal is damaged, assignments are rebuilt; check the disk, then run podpool audit")
+            self._log.error(
+                "journal is damaged, assignments are rebuilt; check the disk, then run podpool audit",
+                damage=contents.damage,
+                set_aside=contents.set_aside,
+            )
         elif contents.torn:
             self._log.warning("torn journal tail truncated, no request was answered on it", bytes=contents.torn)
 

@@ -13,7 +13,15 @@ import pytest
 from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import SimConfig
-from tests.lab.sim import planted_agent, planted_ledger, scenarios_nodes, scenarios_pods, scenarios_restores
+from tests.lab.sim import (
+    planted_agent,
+    planted_disks,
+    planted_ledger,
+    scenarios_disks,
+    scenarios_nodes,
+    scenarios_pods,
+    scenarios_restores,
+)
 from tests.lab.sim.driver import NARROW, SETTINGS, WIDE, Scenario, run_scenario
 
 pytestmark = pytest.mark.simulation
@@ -317,6 +325,13 @@ BUGS = (
         "a call with an older number changes nothing",
         planted_ledger.call_numbers_are_ignored,
         scenarios_nodes.a_call_arrives_after_its_timeout,
+        ("containment",),
+    ),
+    Bug(
+        "",
+        "one agent at a time uses a state directory",
+        planted_disks.two_agents_share_a_disk,
+        scenarios_disks.a_second_agent_is_started,
         ("containment",),
     ),
 )

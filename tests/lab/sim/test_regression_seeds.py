@@ -15,7 +15,7 @@ FAILED_SEEDS = {
     "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121, 12325),
 }
 
-ADDED_SINCE = ("resize-range", "share-range", "partition-controller", "set-clock")
+ADDED_SINCE = ("resize-range", "share-range", "partition-controller", "set-clock", "overlap-agents", "fail-sync")
 """Actions that were added later: each changes the scenarios of all seeds."""
 
 

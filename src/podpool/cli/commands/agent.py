@@ -8,6 +8,7 @@ from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.scaling import ScalingMode
+from podpool.agent.state_lock import acquire_lock
 from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.rbac import AGENT
 from podpool.cli.listen import parse_listen
@@ -81,6 +82,7 @@ def run_agent(  # noqa: PLR0913  one for each option
         agent = Agent(deps, options)
         metrics = AgentMetrics(agent.handle, agent.metrics_snapshot)
         try:
+            await acquire_lock(disk, log, directory=state)
             async with (
                 serving(metrics.page(process.health_handler(agent.not_ready_reason)), host=host, port=port),
                 serve_cni(Path(socket), metrics.handle),

@@ -133,8 +133,26 @@ class FaultInjector:
 
     def _start_agent(self, node: str, boot: str) -> None:
         host = self._cluster.hosts.get(node)
-        if host and host.machine.boot_id == boot and not (host.agent_process and host.agent_process.alive):
+        if host and host.machine.boot_id == boot and not host.machine.running("agent"):
             self._cluster.start_agent(node)
+
+    def overlap_agents(self, event: ScenarioEvent) -> None:
+        """Start a second agent on the files of the first, and kill one of them later."""
+        if event.node in self._cluster.hosts:
+            machine = self._cluster.hosts[event.node].machine
+            if len(machine.running("agent")) == 1:
+                self._cluster.start_agent(event.node)
+                ending, boot = self._rng.choice(machine.running("agent")), machine.boot_id
+                self._after(event.amount, lambda: self._end_overlap(event.node, boot, ending))
+
+    def _end_overlap(self, node: str, boot: str, ending: SimProcess) -> None:
+        ending.kill()
+        self._start_agent(node, boot)  # if the other one was killed meanwhile
+
+    def fail_sync(self, event: ScenarioEvent) -> None:
+        """Let the next sync of a machine's disk fail and drop what it should have written."""
+        if event.node in self._cluster.hosts:
+            self._cluster.hosts[event.node].machine.disk.failing_syncs = 1
 
     def lose_journal(self, event: ScenarioEvent) -> None:
         """Kill an agent, and remove its files."""

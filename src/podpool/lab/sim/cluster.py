@@ -14,6 +14,7 @@ from typing import Any
 
 from podpool.agent.agent import Agent
 from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.state_lock import acquire_lock
 from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
@@ -59,6 +60,14 @@ class SimHost:
         """When the last answered confirming reads of this boot were sent, by resource."""
         self.isolated_pods: dict[str, str] | None = None
         """The Pods of a kubelet that is cut off; None while it is connected."""
+
+
+async def _run_agent(host: SimHost, agent: Agent, deps: AgentDeps, process: SimProcess) -> None:
+    """Run an agent as `podpool agent run` does."""
+    await acquire_lock(deps.disk, deps.log, directory=f"of {deps.node}")
+    host.agent, host.agent_process = agent, process
+    host.socket.open(agent, process)
+    await agent.run()
 
 
 class SimCluster:
@@ -228,15 +237,11 @@ class SimCluster:
             third_party_plugins=False,
             segment_bytes=SEGMENT_BYTES,
         )
-        agent = Agent(deps, options)
-        host.agent, host.agent_process = agent, process
-        host.socket.open(agent, process)
-        process.spawn(agent.run())
+        process.spawn(_run_agent(host, Agent(deps, options), deps, process))
 
     def kill_agent(self, name: str) -> None:
-        """Kill a machine's agent between two awaits."""
-        process = self.hosts[name].agent_process
-        if process:
+        """Kill a machine's agent between two awaits, and one that waits for it to stop."""
+        for process in self.hosts[name].machine.running("agent"):
             process.kill()
 
     def remove_host(self, name: str) -> None:

@@ -89,6 +89,7 @@ FAULTS = (
     {"kill-agent": 6, "kill-controller": 4, "kill-ledger": 3, "kill-api": 2, "pause-controller": 3, "pause-machine": 3}
     | {"reboot": 4, "set-clock": 1, "partition-node": 4, "partition-controller": 3, "partition-ledger": 3}
     | {"reregister-node": 2, "stale-lists": 2, "remove-machine": 1, "replace-machine": 2}
+    | {"overlap-agents": 3, "fail-sync": 2}
 )
 MANUAL_EDITS = {"delete-nnc": 4, "clear-nnc-status": 4, "strip-nnc-metadata": 4, "delete-subnet": 2}
 SLICE_EVENTS = (
@@ -99,6 +100,7 @@ SLICE_EVENTS = (
     | {"delete-nad": 3, "resize-slices": 2, "resize-range": 3, "share-range": 2}
     | {"third-party-entry": 3, "third-party-removal": 3, "third-party-pod": 3}
     | {"delete-ippools": 1, "delete-nodeslicepools": 1, "inject-api-errors": 2}
+    | {"overlap-agents": 3, "fail-sync": 2}
 )
 LEDGER_RESTORES = {"back-up": 4, "restore-ledger": 2}
 API_RESTORES = {"back-up": 4, "restore-api": 2}
