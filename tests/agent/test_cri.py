@@ -1,0 +1,195 @@
+"""The list of sandboxes by CRI: a real HTTP/2 server in the test, and peers that are none."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from h2.exceptions import H2Error
+from hypothesis import given
+from hypothesis import strategies as st
+
+from podpool.agent import cri
+from podpool.agent.cri import LIST_POD_SANDBOX, BadResponse, CRIClient, UnaryCall, decode_sandbox_ids
+from podpool.runtime.transport import Unreachable
+from tests.agent.cri_server import CRIServer, field, framed, listening, sandbox, sandbox_list, varint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.agent.cri_server import Serve
+
+SETTINGS = bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+DATA_ON_CONNECTION = bytes([0, 0, 1, 0, 0, 0, 0, 0, 0, 7])
+PING = bytes([0, 0, 8, 6, 0, 0, 0, 0, 0]) + bytes(8)
+RST_STREAM = bytes([0, 0, 4, 3, 0, 0, 0, 0, 1]) + bytes([0, 0, 0, 2])
+GOAWAY = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes([0, 0, 0, 1, 0, 0, 0, 11])
+IDS = frozenset(f"{number:064x}" for number in range(250))
+
+
+async def list_from(serve: Serve, tmp_path: Path) -> frozenset[str]:
+    async with asyncio.timeout(30), listening(tmp_path / "cri.sock", serve) as path:
+        return await CRIClient(path).list_sandboxes()
+
+
+def listed(server: CRIServer, tmp_path: Path) -> frozenset[str]:
+    return asyncio.run(list_from(server.serve, tmp_path))
+
+
+def unreachable(serve: Serve, tmp_path: Path) -> str:
+    with pytest.raises(Unreachable) as caught:
+        asyncio.run(list_from(serve, tmp_path))
+    assert str(tmp_path) in caught.value.peer
+    return caught.value.reason
+
+
+class TestList:
+    def test_returns_the_ids_of_all_sandboxes(self, tmp_path: Path) -> None:
+        server = CRIServer(body=framed(sandbox_list(IDS)))
+        assert IDS == listed(server, tmp_path)
+        (request,) = server.requests
+        assert ("POST", LIST_POD_SANDBOX) == (request[":method"], request[":path"])
+        assert ("application/grpc", "trailers") == (request["content-type"], request["te"])
+
+    def test_a_list_longer_than_the_flow_control_window(self, tmp_path: Path) -> None:
+        assert IDS == listed(CRIServer(body=framed(sandbox_list(IDS, annotation=bytes(5000)))), tmp_path)
+
+    def test_an_empty_list_is_a_list(self, tmp_path: Path) -> None:
+        assert frozenset() == listed(CRIServer(), tmp_path)
+
+    def test_the_runtime_may_restart_between_two_calls(self, tmp_path: Path) -> None:
+        for _ in range(2):
+            assert {"a"} == listed(CRIServer(body=framed(sandbox_list(["a"]))), tmp_path)
+            (tmp_path / "cri.sock").unlink(missing_ok=True)
+
+
+class TestErrorsOfARuntime:
+    def test_a_runtime_without_this_version_of_cri(self, tmp_path: Path) -> None:
+        server = CRIServer(body=b"", grpc_status="12")
+        assert "gRPC status 12: as the test wants" == unreachable(server.serve, tmp_path)
+
+    def test_an_http_error(self, tmp_path: Path) -> None:
+        assert "HTTP status 404" == unreachable(CRIServer(headers=[(":status", "404")]).serve, tmp_path)
+
+    def test_a_response_without_grpc_status(self, tmp_path: Path) -> None:
+        server = CRIServer(body=framed(sandbox_list(IDS)))
+        server.trailers = [("other", "0")]
+        assert "gRPC status none" in unreachable(server.serve, tmp_path)
+
+    @pytest.mark.parametrize(
+        "body",
+        [
+            b"",
+            b"\0\0\0",
+            framed(sandbox_list(IDS))[:-1],
+            framed(sandbox_list(IDS), compressed=True),
+            framed(sandbox_list(["a"])) + framed(sandbox_list(["b"])),
+        ],
+    )
+    def test_a_body_that_is_not_one_message_is_not_a_shorter_list(self, tmp_path: Path, body: bytes) -> None:
+        assert "message" in unreachable(CRIServer(body=body).serve, tmp_path)
+
+    @pytest.mark.parametrize("sent", [RST_STREAM, GOAWAY])
+    def test_a_call_that_the_runtime_ends(self, tmp_path: Path, sent: bytes) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(SETTINGS + sent)
+            await reader.read()
+
+        assert "it ended the call with HTTP/2 error" in unreachable(serve, tmp_path)
+
+    def test_a_runtime_that_stops_during_the_call(self, tmp_path: Path) -> None:
+        async def stop(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+
+        assert "it closed the connection before the response was complete" == unreachable(stop, tmp_path)
+
+
+class TestOtherPeers:
+    def test_no_socket(self, tmp_path: Path) -> None:
+        with pytest.raises(Unreachable, match="No such file"):
+            asyncio.run(CRIClient(str(tmp_path / "none")).list_sandboxes())
+
+    def test_a_socket_that_nobody_serves_and_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").touch()
+        with pytest.raises(Unreachable, match="refused"):
+            asyncio.run(CRIClient(str(tmp_path / "file")).list_sandboxes())
+
+    def test_an_http_1_server(self, tmp_path: Path) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await reader.read(1000)
+            writer.write(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+
+        assert "it closed the connection before the response was complete" == unreachable(serve, tmp_path)
+
+    def test_a_peer_that_violates_http_2(self, tmp_path: Path) -> None:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(DATA_ON_CONNECTION)
+            await reader.read()
+
+        assert "not an HTTP/2 server" in unreachable(serve, tmp_path)
+
+    def test_a_peer_that_never_answers(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cri, "TIMEOUT", 0.05)
+
+        async def serve(reader: asyncio.StreamReader, _writer: asyncio.StreamWriter) -> None:
+            await reader.read()
+
+        assert "no complete response within 0.05 s" == unreachable(serve, tmp_path)
+
+    def test_a_response_that_is_too_long(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cri, "MAX_RESPONSE", 200_000)
+        server = CRIServer(body=framed(sandbox_list(IDS, annotation=bytes(5000))))
+        assert "its response is longer than 200000 bytes" == unreachable(server.serve, tmp_path)
+
+    def test_an_endless_stream_of_frames(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(cri, "MAX_RESPONSE", 200_000)
+
+        async def serve(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writer.write(SETTINGS)
+            while True:
+                writer.write(PING * 100)
+                await writer.drain()
+
+        assert "longer than" in unreachable(serve, tmp_path)
+
+
+class TestProtobuf:
+    def test_unknown_fields_of_every_type_are_skipped(self) -> None:
+        other = field(9, 7) + field(10, b"x") + varint(11 << 3 | 1) + bytes(8) + varint(12 << 3 | 5) + bytes(4)
+        assert {"a"} == decode_sandbox_ids(other + field(1, other + sandbox("a") + other) + other)
+
+    @pytest.mark.parametrize(
+        "item",
+        [
+            b"",
+            field(1, b""),
+            field(1, b"\xff"),
+            field(1, bytes(256)),
+            field(1, b"a") + field(1, b"b"),
+            field(2, b"only metadata"),
+            b"\x0b",
+            b"\x0a\x05ab",
+            b"\xff" * 11,
+        ],
+    )
+    def test_a_sandbox_without_valid_id_makes_the_list_invalid(self, item: bytes) -> None:
+        """A list without it would be taken for the end of a sandbox."""
+        with pytest.raises(BadResponse):
+            decode_sandbox_ids(field(1, sandbox("a")) + field(1, item))
+
+    @given(st.binary(max_size=200))
+    def test_any_message_is_a_list_or_invalid(self, message: bytes) -> None:
+        with suppress(BadResponse):
+            decode_sandbox_ids(message)
+
+    @given(st.lists(st.binary(max_size=100), max_size=5))
+    def test_any_bytes_of_a_peer_are_a_response_or_an_error(self, chunks: list[bytes]) -> None:
+        call = UnaryCall(LIST_POD_SANDBOX)
+        with suppress(BadResponse, H2Error):
+            for chunk in chunks:
+                call.receive(chunk)
+            if call.ended:
+                call.message()
