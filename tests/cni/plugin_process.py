@@ -25,6 +25,12 @@ class PluginProcess:
         self.deletes = home / "deletes"
         self.requests: list[PluginRequest] = []
 
+    @property
+    def deferred(self) -> Path:
+        """The deferred DEL, of which there must be one."""
+        (found,) = self.deletes.iterdir()
+        return found
+
     def environment(self, values: dict[str, str], *, wait: str = SHORT) -> dict[str, str]:
         paths = {
             "PODPOOL_SOCKET": str(self.socket),

@@ -31,16 +31,18 @@ def owner_and_mode(path: Path) -> tuple[int, int]:
 def test_deferred_del_belongs_to_the_owner_of_the_directory(plugin: PluginProcess) -> None:
     owned(plugin.deletes)
     assert (0, None) == plugin.run(DEL)
-    read = subprocess.run(["cat", "box-eth0"], cwd=plugin.deletes, user=AGENT, capture_output=True, check=True)
+    read = subprocess.run(
+        ["cat", plugin.deferred.name], cwd=plugin.deletes, user=AGENT, capture_output=True, check=True
+    )
     assert "box" == decode_request(read.stdout).container_id
-    assert (AGENT, 0o600) == owner_and_mode(plugin.deletes / "box-eth0")
+    assert (AGENT, 0o600) == owner_and_mode(plugin.deferred)
 
 
 def test_created_directory_belongs_to_the_owner_of_its_parent(plugin: PluginProcess) -> None:
     plugin.deletes = owned(plugin.deletes) / "late"
     assert (0, None) == plugin.run(DEL)
     assert (AGENT, 0o700) == owner_and_mode(plugin.deletes)
-    assert (AGENT, 0o600) == owner_and_mode(plugin.deletes / "box-eth0")
+    assert (AGENT, 0o600) == owner_and_mode(plugin.deferred)
 
 
 def test_directory_created_by_root_is_given_to_the_owner_of_its_parent(plugin: PluginProcess) -> None:
@@ -53,7 +55,7 @@ def test_directory_created_by_root_is_given_to_the_owner_of_its_parent(plugin: P
 def test_del_is_deferred_without_permission_to_change_its_owner(plugin: PluginProcess) -> None:
     owned(plugin.deletes)
     assert (0, None) == plugin.run(DEL, before=["setpriv", "--bounding-set=-chown", "--inh-caps=-chown"])
-    assert (0, 0o600) == owner_and_mode(plugin.deletes / "box-eth0")
+    assert (0, 0o600) == owner_and_mode(plugin.deferred)
 
 
 def test_symbolic_link_is_not_followed(plugin: PluginProcess, tmp_path: Path) -> None:
@@ -73,4 +75,6 @@ def test_default_directory_is_created_after_a_boot(program: Path, prepared: str,
     command = ["unshare", "--mount", "sh", "-c", script, str(program)]
     environment = {"PATH": os.environ["PATH"], "PODPOOL_WAIT_MS": SHORT, **DEL}
     output = subprocess.run(command, env=environment, input=b"{}", capture_output=True, check=True).stdout.decode()
-    assert [f"{owner} 700 {DELETES}", f"{owner} 600 {DELETES}/box-eth0"] == output.splitlines()
+    directory, deferred = output.splitlines()
+    assert f"{owner} 700 {DELETES}" == directory
+    assert deferred.startswith(f"{owner} 600 {DELETES}/box-eth0-")

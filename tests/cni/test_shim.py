@@ -101,19 +101,26 @@ class TestWithoutAnAgent:
 
     def test_del_is_deferred_and_succeeds(self, plugin: PluginProcess) -> None:
         assert (0, None) == plugin.run(DEL, b'{"name": "net"}')
-        deferred = plugin.deletes / "box-eth0"
-        request = decode_request(deferred.read_bytes())
+        request = decode_request(plugin.deferred.read_bytes())
         assert ("DEL", "box", "eth0", b'{"name": "net"}') == (
             request.command,
             request.container_id,
             request.ifname,
             request.stdin,
         )
-        assert [deferred] == list(plugin.deletes.iterdir())
+        assert plugin.deferred.name.startswith("box-eth0-")
+
+    def test_every_deferred_del_is_kept_and_a_repeated_one_is_one_file(self, plugin: PluginProcess) -> None:
+        """The sandboxes `a` and `a-b` with the interfaces `b-c` and `c` have the same text, joined."""
+        sent = [("a", "b-c", b'{"name": "net"}'), ("a-b", "c", b'{"name": "net"}'), ("a-b", "c", b'{"name": "other"}')]
+        for sandbox, ifname, stdin in (*sent, *sent):
+            assert (0, None) == plugin.run({**DEL, "CNI_CONTAINERID": sandbox, "CNI_IFNAME": ifname}, stdin)
+        left = [decode_request(each.read_bytes()) for each in plugin.deletes.iterdir()]
+        assert sent == sorted((each.container_id, each.ifname, each.stdin) for each in left)
 
     def test_deferred_file_name_has_no_slashes(self, plugin: PluginProcess) -> None:
         assert (0, None) == plugin.run({**DEL, "CNI_CONTAINERID": "../../etc/x"})
-        assert ["_._.._etc_x-eth0"] == [each.name for each in plugin.deletes.iterdir()]
+        assert plugin.deferred.name.startswith("_._.._etc_x-eth0-")
 
     def test_del_that_cannot_be_deferred_fails_with_try_again_later(self, plugin: PluginProcess) -> None:
         plugin.deletes.write_text("not a directory")
@@ -140,7 +147,7 @@ class TestHostileAgents:
         assert json.loads(response)["code"] in (5, 11)
         plugin.socket.unlink()
         assert (0, b"") == plugin.with_hostile_agent(sent, DEL)
-        assert (plugin.deletes / "box-eth0").exists()
+        assert plugin.deferred.name.startswith("box-eth0-")
 
 
 class TestBuild:

@@ -5,11 +5,13 @@ standard library as possible, and nothing from podpool.
 """
 
 import os
+import select
 import socket
 import sys
 import time
 
 MAX_BODY = 1 << 20
+STDOUT = 1
 CONNECT_TIMEOUT, RESPONSE_TIMEOUT, RETRY_INTERVAL = 5.0, 30.0, 0.02
 VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 VERSIONS = '{"cniVersion":"1.1.0","supportedVersions":["0.1.0","0.2.0","0.3.0","0.3.1","0.4.0","1.0.0","1.1.0"]}\n'
@@ -21,6 +23,10 @@ class UnreachableError(Exception):
 
 class ProtocolError(Exception):
     """The socket cannot be used, or its peer does not follow the protocol."""
+
+
+class AbandonedError(Exception):
+    """Nobody reads the result any more: see `shim.c`."""
 
 
 def main() -> int:
@@ -36,14 +42,16 @@ def main() -> int:
     if len(body) > MAX_BODY:
         return fail(6, "the network configuration cannot be read, or is longer than 1 MiB")
     try:
-        response = call_agent(len(body).to_bytes(4, "big") + body)
+        response = call_agent(len(body).to_bytes(4, "big") + body, abandonable=command != "DEL")
+    except AbandonedError:
+        return 1
     except (UnreachableError, ProtocolError, TimeoutError) as error:
         return without_agent(command, body, error)
     sys.stdout.buffer.write(response[1:])
     return response[0]
 
 
-def call_agent(request: bytes) -> bytes:
+def call_agent(request: bytes, *, abandonable: bool) -> bytes:
     """Return the agent's response. Waits for an agent that is starting, and repeats the call if it restarts."""
     path = os.environ.get("PODPOOL_SOCKET") or "/run/podpool/agent.sock"
     wait_ms = os.environ.get("PODPOOL_WAIT_MS", "")
@@ -51,10 +59,10 @@ def call_agent(request: bytes) -> bytes:
     start = unreachable_since = time.monotonic()
     while True:
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as agent:
-                agent.settimeout(max(start + RESPONSE_TIMEOUT - time.monotonic(), 0.001))
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as agent:
                 agent.connect(path)
-                response = exchange(agent, request)
+                connection = Connection(agent, deadline=start + RESPONSE_TIMEOUT, abandonable=abandonable)
+                response = connection.exchange(request)
             if response:
                 return response
             unreachable_since = time.monotonic() if unreachable_since == start else unreachable_since
@@ -66,26 +74,57 @@ def call_agent(request: bytes) -> bytes:
             raise ProtocolError(str(error)) from None
         if time.monotonic() >= min(start + RESPONSE_TIMEOUT, unreachable_since + wait):
             raise UnreachableError
-        time.sleep(RETRY_INTERVAL)
+        wait_ready(None, 0, RETRY_INTERVAL, abandonable=abandonable)
 
 
-def exchange(agent: socket.socket, request: bytes) -> bytes:
-    """Send the request and return the response; empty if the agent closed the connection first."""
-    agent.sendall(request)
-    header = receive(agent, 4)
-    size = int.from_bytes(header, "big")
-    if len(header) == 4 and not 1 <= size <= MAX_BODY:
-        raise ProtocolError("invalid length of the response")
-    response = receive(agent, size)
-    return response if len(header) == 4 and len(response) == size else b""
+class Connection:
+    """A connection to the agent."""
+
+    def __init__(self, agent: socket.socket, *, deadline: float, abandonable: bool) -> None:
+        self._agent = agent
+        self._deadline = deadline
+        self._abandonable = abandonable
+
+    def exchange(self, request: bytes) -> bytes:
+        """Send the request and return the response; empty if the agent closed the connection first."""
+        while request:
+            self._wait(select.POLLOUT)
+            request = request[self._agent.send(request) :]
+        header = self._receive(4)
+        size = int.from_bytes(header, "big")
+        if len(header) == 4 and not 1 <= size <= MAX_BODY:
+            raise ProtocolError("invalid length of the response")
+        response = self._receive(size)
+        return response if len(header) == 4 and len(response) == size else b""
+
+    def _receive(self, size: int) -> bytes:
+        """Return `size` bytes, or fewer if the connection ends."""
+        received = b""
+        while len(received) < size:
+            self._wait(select.POLLIN)
+            chunk = self._agent.recv(size - len(received))
+            if not chunk:
+                break
+            received += chunk
+        return received
+
+    def _wait(self, events: int) -> None:
+        left = self._deadline - time.monotonic()
+        if left <= 0 or not wait_ready(self._agent, events, left, abandonable=self._abandonable):
+            raise TimeoutError
 
 
-def receive(agent: socket.socket, size: int) -> bytes:
-    """Return `size` bytes, or fewer if the connection ends."""
-    received = b""
-    while len(received) < size and (chunk := agent.recv(size - len(received))):
-        received += chunk
-    return received
+def wait_ready(agent: socket.socket | None, events: int, seconds: float, *, abandonable: bool) -> bool:
+    """Wait until the socket is ready; False when the time is over. Raises when the reader of the result is gone."""
+    poll = select.poll()
+    if agent:
+        poll.register(agent, events)
+    if abandonable:
+        poll.register(STDOUT, 0)  # without events, only an error or hang-up is reported
+    ready = [descriptor for descriptor, _ in poll.poll(seconds * 1000)]
+    if STDOUT in ready:
+        raise AbandonedError
+    return bool(ready)
 
 
 def without_agent(command: str, body: bytes, error: Exception) -> int:
@@ -112,13 +151,21 @@ def defer(body: bytes) -> None:
         path = "/run/podpool/deletes"
     make_dir(path)
     container, ifname = os.environ.get("CNI_CONTAINERID") or "none", os.environ.get("CNI_IFNAME") or "none"
-    name = f"{container[:200]}-{ifname[:50]}".replace("/", "_")
+    name = f"{container[:200]}-{ifname[:30]}-{request_hash(body):016x}".replace("/", "_")
     name = "_" + name[1:] if name.startswith(".") else name
     directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         write_file(directory, name, body)
     finally:
         os.close(directory)
+
+
+def request_hash(body: bytes) -> int:
+    """Return the FNV-1a hash of the request, as `shim.c` does."""
+    value = 0xCBF29CE484222325
+    for byte in body:
+        value = (value ^ byte) * 0x100000001B3 & 0xFFFFFFFFFFFFFFFF
+    return value
 
 
 def make_dir(path: str) -> None:

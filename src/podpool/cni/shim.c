@@ -2,7 +2,11 @@
  *
  * It implements no CNI logic except the errors when the agent is unreachable. Frames are described in protocol.py. It
  * needs nothing on the host: static, no allocation, every buffer bounded, every failure a CNI error on stdout and exit
- * code 1. A call is repeated when the agent restarts during it, which is safe: the same sandbox gets the same address. */
+ * code 1. A call is repeated when the agent restarts during it, which is safe: the same sandbox gets the same address.
+ *
+ * A runtime that cancels a call kills the plugin that it started, not the IPAM plugin that this one started. So every
+ * call but a DEL ends when nobody reads its result any more: a late ADD would assign an address after the DEL of its
+ * sandbox, and a late GC would release what was assigned since. A DEL is completed, which is always right. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
@@ -20,12 +24,13 @@
 
 enum { MAX_BODY = 1 << 20, CONNECT_MS = 5000, RESPONSE_MS = 30000, RETRY_MS = 20 };
 enum { INVALID_ENVIRONMENT = 4, IO_FAILURE = 5, DECODE_FAILURE = 6, TRY_AGAIN_LATER = 11, UNAVAILABLE = 50 };
-enum outcome { DONE, UNREACHABLE, TIMED_OUT, PROTOCOL_ERROR };
+enum outcome { DONE, UNREACHABLE, TIMED_OUT, PROTOCOL_ERROR, ABANDONED };
 
 static const char *const VARIABLES[] = {"CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS",
                                         "CNI_IFNAME",  "CNI_ARGS",        "CNI_PATH"};
 static char request[4 + MAX_BODY], response[MAX_BODY];
 static size_t request_size, response_size;
+static int result_pipe; /* stdout, if the call ends with its reader; else -1 */
 
 static const char *env(const char *name, const char *fallback) {
     const char *value = getenv(name);
@@ -84,13 +89,14 @@ static int read_input(void) {
     return 0;
 }
 
-/* Wait until the socket is ready or the deadline passes. */
+/* Wait until the socket is ready (-1: none), the deadline passes, or the reader of the result is gone. */
 static enum outcome wait_ready(int fd, short events, int64_t deadline) {
     for (;;) {
         int64_t left = deadline - now_ms();
-        struct pollfd polled = {.fd = fd, .events = events};
-        int count = left > 0 ? poll(&polled, 1, (int)left) : 0;
+        struct pollfd polled[] = {{.fd = fd, .events = events}, {.fd = result_pipe}};
+        int count = left > 0 ? poll(polled, 2, (int)left) : 0;
         if (count < 0 && errno == EINTR) continue;
+        if (count > 0 && polled[1].revents) return ABANDONED; /* without events, only an error or hang-up is reported */
         return count > 0 ? DONE : count == 0 ? TIMED_OUT : PROTOCOL_ERROR;
     }
 }
@@ -153,7 +159,8 @@ static enum outcome call_agent(void) {
         }
         int64_t now = now_ms();
         if (now >= deadline || now - unreachable_since >= (wait > 0 ? wait : CONNECT_MS)) return UNREACHABLE;
-        nanosleep(&(struct timespec){.tv_nsec = RETRY_MS * 1000000L}, NULL);
+        enum outcome slept = wait_ready(-1, 0, now + RETRY_MS);
+        if (slept != TIMED_OUT) return slept;
     }
 }
 
@@ -183,6 +190,13 @@ static int write_file(int directory, const char *name) {
     return -1;
 }
 
+/* FNV-1a of the request: two DELs of one sandbox, for different networks or interfaces, are two files. */
+static unsigned long long request_hash(void) {
+    uint64_t hash = 0xcbf29ce484222325;
+    for (size_t i = 4; i < request_size; i++) hash = (hash ^ (unsigned char)request[i]) * 0x100000001b3;
+    return hash;
+}
+
 /* Save a DEL, in a file named after the sandbox, for the agent to process when it is back. */
 static int defer(void) {
     char name[256];
@@ -191,7 +205,8 @@ static int defer(void) {
         mkdir("/run/podpool", 0700);
         path = "/run/podpool/deletes";
     }
-    snprintf(name, sizeof name, "%.200s-%.50s", env("CNI_CONTAINERID", "none"), env("CNI_IFNAME", "none"));
+    snprintf(name, sizeof name, "%.200s-%.30s-%016llx", env("CNI_CONTAINERID", "none"), env("CNI_IFNAME", "none"),
+             request_hash());
     for (char *each = name; *each; each++)
         if (*each == '/' || (each == name && *each == '.')) *each = '_';
     mkdir(path, 0700);
@@ -203,6 +218,7 @@ static int defer(void) {
 }
 
 static int without_agent(const char *command, enum outcome why) {
+    if (why == ABANDONED) return 1;
     if (strcmp(command, "DEL") == 0) {
         if (defer() == 0) return 0;
         return fail(TRY_AGAIN_LATER, "the podpool agent does not respond, and the DEL cannot be saved for it");
@@ -221,6 +237,7 @@ int main(void) {
     if (!*command)
         return fail(INVALID_ENVIRONMENT, "CNI_COMMAND is not set: this is a CNI plugin, started by a container runtime");
     if (strcmp(command, "VERSION") == 0) return write_all(STDOUT_FILENO, versions, sizeof versions - 1) ? 1 : 0;
+    result_pipe = strcmp(command, "DEL") ? STDOUT_FILENO : -1;
     if (read_input()) return fail(DECODE_FAILURE, "the network configuration cannot be read, or is longer than 1 MiB");
     enum outcome result = call_agent();
     if (result != DONE) return without_agent(command, result);

@@ -3,7 +3,8 @@
  * Each byte selects the outcome of the plugin's next system call: a short read or write, an interruption, an error, a
  * clock step; after the last byte there is no agent. Beside the sanitizers, each run checks: what was sent is the frame
  * of the runtime's input; what is printed is the agent's complete response or a CNI error; a DEL is saved inside its
- * directory with the right owner, or rejected; nothing stays open; and the plugin ends in time. */
+ * directory with the right owner, or rejected; a call other than DEL whose reader is gone ends and does nothing more;
+ * nothing stays open; and the plugin ends in time. */
 #include "hostile.h"
 
 #include <arpa/inet.h>
@@ -33,7 +34,7 @@ static struct bytes input, sent, response, printed, written;
 static int64_t now;
 static int open_sockets, open_files, open_directories, next_socket;
 static uid_t parent_owner, directory_owner, file_owner;
-static bool parent_made, temporary_exists, owner_unchanged, stdin_broken, stdout_broken, deferred, connected;
+static bool parent_made, temporary_exists, owner_unchanged, stdin_broken, stdout_broken, deferred, connected, reader_gone;
 
 #define MUST(rule) ((rule) ? (void)0 : violated(#rule))
 
@@ -119,13 +120,6 @@ char *hostile_getenv(const char *name) {
 int hostile_clock_gettime(clockid_t clock, struct timespec *result) {
     MUST(clock == CLOCK_BOOTTIME);
     *result = (struct timespec){.tv_sec = now / (1000 * MS), .tv_nsec = now % (1000 * MS)};
-    return 0;
-}
-
-int hostile_nanosleep(const struct timespec *requested, struct timespec *remaining) {
-    (void)remaining;
-    int64_t extra = script < script_end ? take() * 4 : 500;
-    now += requested->tv_sec * 1000LL * MS + requested->tv_nsec + extra * MS;
     return 0;
 }
 
@@ -267,16 +261,42 @@ int hostile_connect(int fd, const struct sockaddr *address, socklen_t size) {
     return kind < sizeof WHY / sizeof *WHY ? fail_with(WHY[kind]) : 0;
 }
 
+/* The reader of the result is gone: a DEL does not ask. */
+static int reader_is_gone(struct pollfd *reader) {
+    MUST(reader->events == 0 && reader->fd == (strcmp(variable(0, ""), "DEL") ? STDOUT_FILENO : -1));
+    reader_gone = reader->fd >= 0;
+    reader->revents = reader_gone ? POLLERR : 0;
+    return reader_gone;
+}
+
+/* The plugin waits before it connects again. */
+static int sleep_or_end(struct pollfd *reader, int milliseconds) {
+    MUST(open_sockets == 0);
+    bool scripted = script < script_end;
+    uint8_t kind = take();
+    if (kind == 1) return fail_with(EINTR);
+    if (kind == 2) return fail_with(ENOMEM);
+    if (kind == 6 && reader_is_gone(reader)) return 1;
+    now += (milliseconds + (scripted ? kind * 4 : 500)) * (int64_t)MS;
+    return 0;
+}
+
 int hostile_poll(struct pollfd *polled, nfds_t count, int milliseconds) {
-    MUST(count == 1 && polled->fd == next_socket && milliseconds > 0 && milliseconds <= MAX_MS);
+    MUST(count == 2 && milliseconds > 0 && milliseconds <= MAX_MS && !reader_gone);
+    polled[0].revents = polled[1].revents = 0;
+    if (polled[0].fd < 0) return sleep_or_end(&polled[1], milliseconds);
+    MUST(polled[0].fd == next_socket && open_sockets == 1);
     switch (take()) {
     case 0: now += (int64_t)milliseconds * MS; return 0;
     case 1: now += take() * (int64_t)milliseconds * MS / 256; return fail_with(EINTR);
     case 2: return fail_with(ENOMEM);
     case 3: now += take() * (int64_t)milliseconds * MS / 256; break;
+    case 6:
+        if (reader_is_gone(&polled[1])) return 1;
+        break;
     default: break;
     }
-    polled->revents = polled->events;
+    polled[0].revents = polled[0].events;
     return 1;
 }
 
@@ -345,6 +365,10 @@ static void check(int code) {
     if (!*command || strcmp(command, "VERSION") == 0) MUST(!connected);
     if (rejected) MUST(!connected && !deferred);
     check_sent();
+    if (reader_gone) {
+        MUST(code == 1 && printed.size == 0 && !deferred);
+        return;
+    }
     if (deferred) {
         MUST(code == 0 && printed.size == 0 && strcmp(command, "DEL") == 0 && same(&written, input.at, input.size));
         return;
@@ -364,6 +388,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t size) {
     input.size = sent.size = response.size = printed.size = written.size = 0;
     now = open_sockets = open_files = open_directories = 0, next_socket = SOCKET;
     parent_made = temporary_exists = owner_unchanged = stdin_broken = stdout_broken = deferred = connected = false;
+    reader_gone = false;
     make_environment();
     check(plugin_main());
     for (int i = 0; i < NAMES; i++) free(value[i]);

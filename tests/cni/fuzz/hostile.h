@@ -14,7 +14,6 @@
 
 char *hostile_getenv(const char *name);
 int hostile_clock_gettime(clockid_t clock, struct timespec *now);
-int hostile_nanosleep(const struct timespec *requested, struct timespec *remaining);
 ssize_t hostile_read(int fd, void *into, size_t size);
 ssize_t hostile_write(int fd, const void *bytes, size_t size);
 int hostile_socket(int family, int type, int protocol);
@@ -37,7 +36,6 @@ int plugin_main(void);
 #ifdef PLUGIN
 #define getenv hostile_getenv
 #define clock_gettime hostile_clock_gettime
-#define nanosleep hostile_nanosleep
 #define read hostile_read
 #define write hostile_write
 #define socket hostile_socket

@@ -24,6 +24,8 @@ PLANTED = {
     "a DEL saved outside its directory": ("*each == '/' || ", ""),
     "a DEL owned by root in the agent's directory": ("fchown(file, owner,", "fchown(file, owner & 0,"),
     "an existing file whose owner is changed": ("O_CREAT | O_EXCL", "O_CREAT | O_TRUNC"),
+    "a call that goes on without a reader": ("polled[1].revents) return", "polled[1].revents < 0) return"),
+    "a DEL that ends with its reader": ('"DEL") ? STDOUT_FILENO', '"-") ? STDOUT_FILENO'),
 }
 """Name of a bug: the text in the plugin, and its replacement."""
 FOUND = re.compile(r"ERROR: AddressSanitizer|must hold:")
