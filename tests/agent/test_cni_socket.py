@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import socket
 import stat
 import struct
 from collections.abc import Awaitable, Callable
@@ -12,7 +13,7 @@ import pytest
 from podpool.agent import cni_socket
 from podpool.agent.agent import AgentStopped
 from podpool.agent.cni_socket import serve_cni
-from podpool.cni.protocol import MAX_BODY, encode_frame
+from podpool.cni.protocol import MAX_BODY, PluginRequest, decode_request, encode_frame, encode_request
 
 
 async def echo(body: bytes) -> bytes:
@@ -119,6 +120,54 @@ def test_a_peer_that_disconnects_cancels_its_request(tmp_path: Path) -> None:
             await started.wait()
             writer.close()
             await ended.wait()
+
+    asyncio.run(run())
+
+
+def frame(command: str) -> bytes:
+    return encode_frame(encode_request(PluginRequest(command=command, container_id="box", ifname="eth0")))
+
+
+@pytest.mark.parametrize(("command", "handled"), [("ADD", []), ("DEL", ["DEL"])])
+def test_an_add_whose_plugin_has_disconnected_is_not_started(tmp_path: Path, command: str, handled: list[str]) -> None:
+    """The plugin sent its request while the agent was busy, and was killed before the agent read it."""
+    commands: list[str] = []
+
+    async def handle(body: bytes) -> bytes:
+        commands.append(decode_request(body).command)
+        return b"\0"
+
+    async def run() -> None:
+        path = tmp_path / "agent.sock"
+        async with asyncio.timeout(30), serve_cni(path, handle):
+            with socket.socket(socket.AF_UNIX) as plugin:
+                plugin.connect(str(path))  # without the event loop, which is busy
+                plugin.sendall(frame(command))
+            await exchange(path, frame("STATUS"))
+        assert [*handled, "STATUS"] == commands
+
+    asyncio.run(run())
+
+
+def test_a_del_is_completed_when_its_plugin_disconnects(tmp_path: Path) -> None:
+    async def run() -> None:
+        started, released, completed = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+        async def delete(_body: bytes) -> bytes:
+            started.set()
+            await released.wait()
+            completed.set()
+            return b"\0"
+
+        path = tmp_path / "agent.sock"
+        async with asyncio.timeout(30), serve_cni(path, delete):
+            _, writer = await asyncio.open_unix_connection(path)
+            writer.write(frame("DEL"))
+            await started.wait()
+            writer.close()
+            await asyncio.sleep(0.05)  # not to synchronise: the agent would notice it within a millisecond
+            released.set()
+            await completed.wait()
 
     asyncio.run(run())
 

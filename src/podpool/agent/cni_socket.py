@@ -2,11 +2,12 @@
 
 The socket is renamed into place when it listens with its permissions set. The size of a frame is bounded, and a
 connection that has not sent its request and read the response in time is closed. A plugin that disconnects cancels its
-request.
+request, except a DEL, which is completed. An ADD whose plugin has disconnected is not started.
 """
 
 import asyncio
 import os
+import select
 import socket
 import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -41,6 +42,7 @@ class PluginConnection(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
+        self._command = b""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Accept only root and the agent's own user."""
@@ -65,15 +67,16 @@ class PluginConnection(asyncio.Protocol):
             return
         if length is not None and len(self._received) >= HEADER_SIZE + length:
             body = bytes(self._received[HEADER_SIZE : HEADER_SIZE + length])
+            self._command = b"".join(body.split(b"\0", 2)[1:2])
             self._task = asyncio.get_running_loop().create_task(self._respond(body))
             self._tasks.add(self._task)
             self._task.add_done_callback(self._tasks.discard)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's name
-        """Cancel the request."""
+        """Cancel the request: nobody reads the response. A DEL is completed."""
         if self._timer:
             self._timer.cancel()
-        if self._task:
+        if self._task and self._command != b"DEL":
             self._task.cancel()
 
     async def _respond(self, body: bytes) -> None:
@@ -81,7 +84,8 @@ class PluginConnection(asyncio.Protocol):
         if transport is None:
             return
         try:
-            transport.write(encode_frame(await self._handle(body)))
+            if self._command != b"ADD" or not _has_hung_up(transport):
+                transport.write(encode_frame(await self._handle(body)))
         except PodpoolError as error:  # without a response the plugin retries, or defers a DEL
             log.warning("request not answered, the plugin retries", error=error)
         finally:
@@ -135,3 +139,10 @@ def _peer_user(transport: asyncio.Transport) -> int:
     connection = transport.get_extra_info("socket")
     _, user, _ = _UCRED.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size))
     return int(user)
+
+
+def _has_hung_up(transport: asyncio.Transport) -> bool:
+    """Return whether the peer has disconnected, also if the event loop has not noticed yet."""
+    poll = select.poll()
+    poll.register(transport.get_extra_info("socket").fileno(), 0)  # without events, only a hang-up or error is reported
+    return bool(poll.poll(0))
