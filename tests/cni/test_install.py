@@ -222,3 +222,57 @@ class TestConflist:
             template.write_text(content)
         with pytest.raises(InvalidInput, match="--cni-template"):
             conflist.load(str(template))
+
+    def test_default_offers_cni_1_1_where_ptp_supports_it(self, tmp_path: Path) -> None:
+        interface_plugin(tmp_path, "0.4.0", "1.0.0", "1.1.0")
+        config = json.loads(conflist.load(bin_dir=str(tmp_path)))
+        assert ("1.0.0", ["1.0.0", "1.1.0"]) == (config["cniVersion"], config["cniVersions"])
+
+    def test_default_is_cni_1_0_for_an_older_ptp(self, tmp_path: Path) -> None:
+        interface_plugin(tmp_path, "0.4.0", "1.0.0")
+        assert conflist.load() == conflist.load(bin_dir=str(tmp_path))
+
+    @pytest.mark.parametrize("script", [None, "exit 1", "echo nothing", "echo '{}'"])
+    def test_default_is_cni_1_0_if_ptp_is_not_known(self, tmp_path: Path, script: str | None) -> None:
+        if script:
+            write_script(tmp_path / "ptp", script)
+        config = json.loads(conflist.load(bin_dir=str(tmp_path)))
+        assert "1.0.0" == config["cniVersion"]
+        assert "cniVersions" not in config
+
+
+class TestRestoredConflist:
+    def test_unchanged_file_stays(self, tmp_path: Path) -> None:
+        conflist.write(tmp_path, conflist.load())
+        assert not conflist.restore(tmp_path, conflist.load())
+
+    @pytest.mark.parametrize("content", [None, b"", b"{", b'{"name":"podpool","plugins":[{"type":"ptp"}]}'])
+    def test_removed_or_changed_file_is_restored(self, tmp_path: Path, content: bytes | None) -> None:
+        path = conflist.write(tmp_path, conflist.load())
+        if content is None:
+            path.unlink()
+        else:
+            path.write_bytes(content)
+        assert conflist.restore(tmp_path, conflist.load())
+        assert conflist.load() == path.read_bytes()
+
+    def test_plugins_that_others_added_stay(self, tmp_path: Path) -> None:
+        """A service mesh chains its plugin into the first configuration, and would do it again after each write."""
+        path = conflist.write(tmp_path, conflist.load())
+        config = json.loads(path.read_bytes())
+        config["plugins"].append({"type": "istio-cni", "ambient": True})
+        path.write_text(json.dumps(config))
+        assert not conflist.restore(tmp_path, conflist.load())
+        config["plugins"].pop(0)
+        path.write_text(json.dumps(config))
+        assert conflist.restore(tmp_path, conflist.load())
+
+
+def interface_plugin(bin_dir: Path, *versions: str) -> None:
+    """Write a ptp that supports these versions."""
+    write_script(bin_dir / "ptp", f"echo '{json.dumps({'cniVersion': '1.0.0', 'supportedVersions': versions})}'")
+
+
+def write_script(path: Path, script: str) -> None:
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)

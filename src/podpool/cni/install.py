@@ -7,33 +7,31 @@ file has been installed over podpool's in the meantime.
 
 import os
 import platform
-import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
-
-import msgspec
 
 from podpool.cni.atomic_write import temporary_file
 from podpool.cni.build import BuildFailed, NoCompiler, build, plugin_name
 from podpool.cni.paths import BIN_DIR
+from podpool.cni.plugin_versions import PluginDoesNotRun, supported_versions
 from podpool.cni.protocol import VERSIONS
-from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.core.errors import InvalidInput
 from podpool.runtime.logging import get_logger
 
 PREBUILT = Path(__file__).with_name("bin")
 """The plugins that a wheel contains; a checkout has none, and builds its own."""
 PYTHON_PLUGIN = Path(__file__).with_name("python_plugin.py")
 BACKUP_SUFFIX = ".before-podpool"
+COMPILE_NOTICE_DELAY = 0.5
+"""Seconds within which a plugin that was compiled before is found."""
 
 _SIGNATURE = b"the podpool agent is not running on this node"
 """An error message that every podpool plugin contains."""
 _MAX_SHEBANG = 120
 
 log = get_logger(__name__)
-
-
-class PluginDoesNotRun(PodpoolError):
-    """The plugin was built, but does not run on this machine."""
 
 
 def find_plugin(architecture: str | None = None, *, local_first: bool = False) -> Path:
@@ -43,14 +41,28 @@ def find_plugin(architecture: str | None = None, *, local_first: bool = False) -
     return prebuilt if prebuilt.exists() else build(architecture, local_first=local_first)
 
 
-def plugin_content(architecture: str | None = None) -> bytes:
-    """Return the compiled plugin, or the Python plugin if no compiler can build it for this machine."""
+def plugin_content(
+    architecture: str | None = None,
+    *,
+    local_first: bool = False,
+    on_progress: Callable[[str], None] = lambda _text: None,
+) -> bytes:
+    """Return the compiled plugin, or the Python plugin if no compiler can build it for this machine.
+
+    `on_progress` is called, from any thread, if it takes long or the Python plugin has to be used.
+    """
+    notice = "compiling the CNI plugin, which may take a minute the first time"
+    timer = threading.Timer(COMPILE_NOTICE_DELAY, on_progress, (notice,))
+    timer.start()
     try:
-        return find_plugin(architecture).read_bytes()
-    except (NoCompiler, BuildFailed):
+        return find_plugin(architecture, local_first=local_first).read_bytes()
+    except (NoCompiler, BuildFailed) as error:
         if architecture not in (None, platform.machine()):
             raise
+        on_progress(f"{error}; using the plugin in Python, which is slower")
         return python_plugin()
+    finally:
+        timer.cancel()
 
 
 def python_plugin() -> bytes:
@@ -134,11 +146,7 @@ def is_podpool(path: Path) -> bool:
 
 
 def check_runs(path: Path) -> None:
-    """Run the plugin's VERSION command; raises `PluginDoesNotRun`."""
-    try:
-        done = subprocess.run([path], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=True)  # noqa: S603  our own
-        versions = msgspec.json.decode(done.stdout)["supportedVersions"]
-    except (OSError, subprocess.CalledProcessError, msgspec.DecodeError, KeyError, TypeError) as error:
-        raise PluginDoesNotRun(f"the CNI plugin does not run on this machine and is not installed: {error}") from None
-    if list(VERSIONS) != versions:
-        raise PluginDoesNotRun(f"the CNI plugin supports {versions}, expected {list(VERSIONS)}: it is not installed")
+    """Check that the plugin runs and is of this release; raises `PluginDoesNotRun`."""
+    versions = supported_versions(path)
+    if versions != VERSIONS:
+        raise PluginDoesNotRun(f"the CNI plugin supports {versions}, expected {VERSIONS}: it is not installed")
