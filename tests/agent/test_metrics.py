@@ -31,7 +31,7 @@ AZURE = (
 
 async def read(agent: Agent) -> dict[str, float]:
     """Return the samples by name and values of the labels."""
-    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.not_ready_reason))
+    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.health_checks))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     found: dict[str, float] = {}
     for family in text_string_to_metric_families(text):
@@ -47,7 +47,7 @@ async def test_azures_gauges_have_its_names_and_labels(env: NodeEnv) -> None:
     for sandbox in "abc":
         await env.add(sandbox)
     await env.call("DEL", "c")
-    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.not_ready_reason))
+    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.health_checks))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     labels = 'customer_metric="customer metric",podnet_arm_id="",subnet="pods",subnet_cidr="10.0.0.0/16"'
     for name in AZURE:
@@ -97,7 +97,7 @@ async def test_adds_are_timed_and_errors_counted(env: NodeEnv) -> None:
         await metrics.handle(
             encode_request(PluginRequest(command=command, container_id="a", ifname="eth0", stdin=b"{}"))
         )
-    page = metrics.page(health_handler(agent.not_ready_reason))
+    page = metrics.page(health_handler(agent.health_checks))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     assert "podpool_agent_add_seconds_count 2.0" in text
     assert "podpool_agent_cni_errors_total 1.0" in text
@@ -107,7 +107,7 @@ async def test_adds_are_timed_and_errors_counted(env: NodeEnv) -> None:
 async def test_health_endpoints_are_served_next_to_the_metrics(env: NodeEnv) -> None:
     env.transport.cut = True
     agent = await env.start()
-    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.not_ready_reason))
+    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.health_checks))
     assert 200 == (await page(Request(method="GET", path="/healthz"))).status
     assert 503 == (await page(Request(method="GET", path="/readyz"))).status
     env.transport.cut = False

@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 from typing import Any
 
 from podpool.api.builtin import EVENTS, NODES, SHORT_CONDITION, SHORT_TAINT
@@ -55,7 +56,7 @@ async def test_condition_event_and_taint_are_written_and_removed(env: NodeEnv) -
     shown = await condition(env)
     assert shown
     assert ("True", "InsufficientAddresses") == (shown["status"], shown["reason"])
-    assert "NCUpdateSubnetFullError" in shown["message"]
+    assert "subnet pods has none free" in shown["message"]
     assert [SHORT_TAINT] == await taints(env)
     assert 5 == agent.metrics_snapshot().waiting_pods
     env.capacity = 200
@@ -69,6 +70,23 @@ async def test_condition_event_and_taint_are_written_and_removed(env: NodeEnv) -
     assert [SHORT_CONDITION, "PodAddressesSufficient"] == [each.reason for each in events]
     assert ["Warning", "Normal"] == [each.type for each in events]
     assert {AGENT} == {each.reporting_controller for each in events}
+
+
+@in_node_env
+async def test_the_condition_has_no_numbers_and_the_event_has_them(env: NodeEnv) -> None:
+    """The condition is not rewritten when a Pod comes or goes: numbers in it would be wrong then."""
+    with_taint_and_events(env)
+    await env.start()
+    await make_short(env)
+    first, written = await condition(env), env.transport.others
+    await env.bind("pod-20", "pod-21")
+    await asyncio.sleep(SETTLE_TIME)
+    assert first == await condition(env)
+    assert written == env.transport.others
+    assert first
+    assert not re.search(r"[0-9]", first["message"])
+    (event,) = (await env.kube.list(EVENTS)).items
+    assert "it has 15 (" in event.note
 
 
 @in_node_env

@@ -44,9 +44,9 @@ class SmallCluster(SimCluster):
         """Start the components and wait until they have settled."""
         PROCESS.set(None)
         await self.start()
-        for name in ("one", "two"):
+        for name in ("two", "one"):  # one after the other, so that each always has the same addresses
             self.add_host(name)
-        await self.settle()
+            await self.settle()
         self.pods = [self.bind(name) for name in ("one", "one", "one", "two")]
         await self.settle()
 

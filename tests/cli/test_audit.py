@@ -114,7 +114,7 @@ def test_a_pod_outside_of_its_nodes_grants(cluster: SmallCluster) -> None:
 
 
 def test_a_pod_with_a_pending_release(cluster: SmallCluster) -> None:
-    (used,) = [each["name"] for each in grants(cluster, "two") if each["ip"] == "10.0.0.4"]
+    (used,) = [each["name"] for each in grants(cluster, "two") if each["ip"] == "10.0.0.3"]
     edit_nnc(cluster.store, "two", lambda config: {**config, "spec": {**config["spec"], "ipsNotInUse": [used]}})
     assert [(3, "released-in-use", f"pod/{cluster.pods[3]}")] == findings(cluster)
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     Failing = Callable[..., str]
 
-CONTROLLER = ("controller", "run", "--subnet", "vnet.pods", "--listen", "127.0.0.1:0")
+CONTROLLER = ("controller", "run", "--subnet", "vnet.pods", "--listen", "127.0.0.1:0", "--ledger-token-file", "prose")
 AGENT = ("agent", "run", "--node", "one", "--listen", "127.0.0.1:0", "--conf-dir", "", "--state", "state")
 LEDGER = ("ledger", "serve", "--listen", "127.0.0.1:0")
 DATABASE = ("--database", "sqlite://ledger.db")
@@ -40,6 +40,7 @@ def directory(tmp_path: Path) -> Path:
     (tmp_path / "kubeconfig").write_text(KUBECONFIG)
     (tmp_path / "noise").write_bytes(bytes(range(128, 256)))
     (tmp_path / "prose").write_text("It was a dark and stormy night.\n")
+    (tmp_path / "empty").touch()
     (tmp_path / "directory").mkdir()
     return tmp_path
 
@@ -69,6 +70,10 @@ def failing(invoke: Invoke, directory: Path, monkeypatch: pytest.MonkeyPatch) ->
         ((*LEDGER, "--database", "sqlite://prose"), "--database 'prose': cannot be opened"),
         ((*LEDGER, *DATABASE, "--tls-cert", "prose", "--tls-key", "prose"), "--tls-cert 'prose': cannot be loaded"),
         ((*APISERVER, "--write-kubeconfig", "prose"), "'prose': exists and was not written by this command"),
+        ((*CONTROLLER[:-2], *KUBE), "--ledger-token-file '': is required: name a file"),
+        ((*CONTROLLER[:-1], "none", *KUBE), "--ledger-token-file 'none': cannot be read"),
+        ((*CONTROLLER[:-1], "noise", *KUBE), "--ledger-token-file 'noise': cannot be read (not text)"),
+        ((*CONTROLLER[:-1], "empty", *KUBE), "--ledger-token-file 'empty': is empty: write the output of"),
         ((*CONTROLLER, *KUBE, "--ledger-ca-file", "none"), "--ledger-ca-file 'none': cannot be loaded"),
         ((*DASHBOARD, *KUBE, "--ledger-ca-file", "prose"), "--ledger-ca-file 'prose': cannot be loaded"),
         (("status", *KUBE, "--ledger-ca-file", "directory"), "--ledger-ca-file 'directory': cannot be loaded"),

@@ -132,7 +132,8 @@ class ControllerEnv:
         self.client = guest.client
         self.transport = guest.transport
         self.namespace = guest.namespace
-        self._token = token
+        self.token = token
+        """Of the next controllers."""
         self._transports = [HttpTransport(url), HttpTransport(url)]
         self.ledger = LedgerClient(self._transports[0], token=admin)
         self.ledger_transport = DisturbableTransport(self._transports[1])
@@ -147,11 +148,16 @@ class ControllerEnv:
 
     # Controllers
 
-    def start(self, *, common: Settings = FAST_SETTINGS, **settings: Any) -> Controller:  # noqa: ANN401  of ControllerSettings
+    @property
+    def controllers(self) -> tuple[Controller, ...]:
+        """The running controllers."""
+        return tuple(self._running)
+
+    def start(self, *, common: Settings = FAST_SETTINGS, host: str = "", **settings: Any) -> Controller:  # noqa: ANN401  of ControllerSettings
         """Start a controller."""
         controller = Controller(
             KubeClient(self.transport),
-            LedgerClient(self.ledger_transport, token=self._token),
+            LedgerClient(self.ledger_transport, token=self.token),
             settings=ControllerSettings(
                 subnet=SUBNET,
                 namespace=self.namespace,
@@ -161,6 +167,7 @@ class ControllerEnv:
             ),
             clock=SystemClock(),
             rng=random.Random(next(_seeds)),  # noqa: S311  seeded
+            host=host,
         )
         self._running[controller] = asyncio.ensure_future(controller.run())
         return controller

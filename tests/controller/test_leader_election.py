@@ -97,8 +97,8 @@ class TestHealth:
         async with envs.create() as env:
             await env.create_subnet()
             controller = env.start()
-            handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
-            assert controller.not_ready()
+            handler = with_metrics(process.health_handler(controller.health_checks), controller.render_metrics)
+            assert any(each.failure for each in controller.health_checks())
             async with serving(handler, host="127.0.0.1", port=0) as port:
                 transport = HttpTransport(f"http://127.0.0.1:{port}")
                 try:

@@ -50,7 +50,7 @@ def test_the_agent() -> None:
     async def shown() -> bytes:
         metrics = AgentMetrics(answered, lambda: sample(MetricsSnapshot))
         await metrics.handle(b"podpool/1\0ADD\0")
-        return await page_of(metrics.page(health_handler(lambda: None)))
+        return await page_of(metrics.page(health_handler(tuple)))
 
     matches_json("metrics/agent.json", families(asyncio.run(shown())))
 

@@ -62,7 +62,11 @@ class Candidate:
             rng=random.Random(name),  # noqa: S311  seeded
             timing=timing,
         )
-        self.running = asyncio.ensure_future(self.elector.run(lambda: election.lead(name)))
+        self.leaders: list[str] = []
+        """Who led while this candidate was a standby."""
+        self.running = asyncio.ensure_future(
+            self.elector.run(lambda: election.lead(name), on_standby=self.leaders.append)
+        )
 
     async def stop(self) -> None:
         self.running.cancel()
@@ -94,6 +98,19 @@ async def holder(election: Election) -> str | None:
 
 
 class TestLeading:
+    @run_in_virtual_time
+    async def test_a_standby_learns_each_leader_once(self) -> None:
+        election = Election(lite_api_server(), "default")
+        async with candidates(election, "a") as (first,):
+            await election.led_by("a")
+            async with candidates(election, "b", "c") as (second, third):
+                await asyncio.sleep(60.0)
+                assert ([], ["a"], ["a"]) == (first.leaders, second.leaders, third.leaders)
+                await first.stop()
+                await asyncio.sleep(60.0)
+                follower = second if election.leader == "c" else third
+                assert ["a", election.leader] == follower.leaders
+
     @pytest.mark.integration
     @run_in_loop
     async def test_one_leads_and_the_next_follows_at_once_on_a_clean_stop(self, cluster: ApiServerUnderTest) -> None:

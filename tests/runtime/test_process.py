@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from podpool.core.errors import PodpoolError
-from podpool.runtime.process import health_handler, run
+from podpool.runtime.process import HealthCheck, health_handler, run
 from podpool.runtime.transport import Request
 
 PROGRAM = """
@@ -59,14 +59,21 @@ def test_what_its_work_raises_is_raised_once_it_has_tidied_up(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("path", "missing", "status"),
-    [("/healthz", "all", 200), ("/readyz", "no NNC yet", 503), ("/readyz", None, 200), ("/", None, 404)],
+    ("path", "failure", "status", "body"),
+    [
+        ("/healthz", "unreachable", 200, "ok\n"),
+        ("/livez", "unreachable", 200, "ok\n"),
+        ("/readyz", "unreachable", 503, "[+]caches ok: 3 kinds\n[-]ledger failed: unreachable\nreadyz check failed\n"),
+        ("/readyz", "", 200, "[+]caches ok: 3 kinds\n[+]ledger ok\nreadyz check passed\n"),
+        ("/", "", 404, "not found: use /healthz, /livez or /readyz\n"),
+    ],
 )
-def test_health_says_what_is_missing(path: str, missing: str | None, status: int) -> None:
-    async def ask() -> tuple[int, bytes]:
-        answer = await health_handler(lambda: missing)(Request(method="GET", path=path))
-        return answer.status, await answer.read()
+def test_readyz_has_a_line_for_each_check_and_fails_with_one(path: str, failure: str, status: int, body: str) -> None:
+    def checks() -> tuple[HealthCheck, ...]:
+        return HealthCheck("caches", note="3 kinds"), HealthCheck("ledger", failure, note="")
 
-    answered, body = asyncio.run(ask())
-    assert status == answered
-    assert status != 503 or b"no NNC yet\n" == body
+    async def ask() -> tuple[int, str]:
+        answer = await health_handler(checks)(Request(method="GET", path=path))
+        return answer.status, (await answer.read()).decode()
+
+    assert (status, body) == asyncio.run(ask())

@@ -12,11 +12,13 @@ cancelled agent writes the clean-shutdown marker, so that the node's addresses n
 """
 
 import asyncio
+from collections.abc import Sequence
 
 from podpool.agent.cni_handler import CNIHandler
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.fence import Fence
+from podpool.agent.health import AgentHealth
 from podpool.agent.informers import AgentInformers
 from podpool.agent.lost_grant_gc import LostGrantGC
 from podpool.agent.metrics import MetricsSnapshot
@@ -31,6 +33,7 @@ from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.core.errors import PodpoolError
+from podpool.runtime.process import HealthCheck
 
 
 class AgentStopped(PodpoolError):
@@ -50,6 +53,7 @@ class Agent:
         )
         self._nnc = NNCTracker(deps, state)
         self._informers = AgentInformers(deps, on_node=self._on_node, on_nnc=self._on_nnc)
+        self._health = AgentHealth(deps, state, self._informers)
         demand = PodDemand()
         self._inputs = InputCollector(deps, options, state, self._nnc, self._informers, demand)
         self._secondary: SecondaryNetworks | None = None
@@ -80,8 +84,13 @@ class Agent:
 
     def not_ready_reason(self) -> str | None:
         """Return why no address can be assigned; None when the agent can serve, also without available addresses."""
-        if self._state.write_error:
-            return self._state.write_error
+        return self._state.write_error or self._no_address_reason()
+
+    def health_checks(self) -> Sequence[HealthCheck]:
+        """Return the checks of `/readyz`."""
+        return self._health.checks(self._no_address_reason())
+
+    def _no_address_reason(self) -> str | None:
         if self._secondary and self._fence is self._state.node_fence:
             return self._secondary.not_ready_reason()
         return self._inputs.not_ready_reason()
@@ -209,6 +218,7 @@ class Agent:
         self._deps.changes.notify()
 
     def _on_node(self) -> None:
+        self._health.on_node()
         if self._secondary:
             self._secondary.on_node(self._informers.node.object)
         self._confirmation.nudge()

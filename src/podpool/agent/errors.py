@@ -43,11 +43,12 @@ def no_address_reason(
 
 
 def shortage_message(state: AgentState) -> str:
-    """Return why Pods wait, without numbers, which would be wrong soon: as a Node condition it stays meanwhile."""
-    nc = state.pool.nc
-    status, subnet = (nc.status, nc.subnet_name) if nc else ("", "")
-    answer = f"subnet {subnet or 'of this node'} answered {status or 'nothing yet'}{_advice(status)}"
-    return f"Pods of this node wait for addresses: {answer}"
+    """Return that Pods wait, without numbers: as a Node condition it stays while they change."""
+    subnet = state.pool.nc.subnet_name if state.pool.nc else ""
+    return (
+        f"Pods of this node wait for addresses, and subnet {subnet or 'of this node'} has none free: "
+        "add addresses to it, or run fewer Pods on it"
+    )
 
 
 def fenced_reason(node: str, age: float | None, settings: Settings) -> str:

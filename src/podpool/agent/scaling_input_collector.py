@@ -4,7 +4,7 @@ import msgspec
 
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.errors import no_address_reason, not_ready_reason
+from podpool.agent.errors import no_address_reason, not_ready_reason, shortage_message
 from podpool.agent.fence import own_report, shows_other_nc
 from podpool.agent.informers import AgentInformers
 from podpool.agent.nnc_tracker import NNCTracker
@@ -107,6 +107,10 @@ class InputCollector:
             cooling_down=len(self._state.pool.cooling_down(now=now, cooldown=self.cooldown())),
             settings=self._deps.settings,
         )
+
+    def shortage_message(self) -> str:
+        """Return why Pods wait for addresses, without numbers."""
+        return shortage_message(self._state)
 
     def _inventory(self, nnc: NodeNetworkConfig, reported: AgentReport) -> InventoryReport:
         requested = requested_inventory(self._informers.nnc.object) or reported.inventory

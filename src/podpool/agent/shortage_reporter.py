@@ -2,7 +2,8 @@
 
 What must hold: all of it is removed when the shortage is over, also what an earlier agent left; a node that was never
 short writes nothing. The shortage is over when no Pod has waited for the hold time, so that a
-recurring shortage does not write each time.
+recurring shortage does not write each time. The condition has no numbers, because it is not rewritten when they change;
+log line and Event have those of the moment.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from podpool.kube.events import object_reference
 from podpool.runtime.transport import Unreachable
 
 TAINT = {"key": SHORT_TAINT, "effect": "NoSchedule"}
+SUFFICIENT = "every Pod of this node has an address"
 
 
 class NodeConditionReporter:
@@ -81,8 +83,8 @@ class NodeConditionReporter:
                 backoff.reset()
 
     async def _report(self, *, short: bool) -> None:
-        message = self._inputs.no_address_reason() if short else "every Pod of this node has an address"
-        self._announce(short=short, message=message)
+        self._announce(short=short)
+        message = self._inputs.shortage_message() if short else SUFFICIENT
         node = await self._deps.kube.get_raw(NODES, self._deps.node)
         version = str(node["metadata"]["resourceVersion"])
         conditions, own = _partition(node.get("status", {}).get("conditions"), "type", SHORT_CONDITION)
@@ -111,12 +113,13 @@ class NodeConditionReporter:
             "lastTransitionTime": now,
         }
 
-    def _announce(self, *, short: bool, message: str) -> None:
+    def _announce(self, *, short: bool) -> None:
         """Log the change, and write an Event."""
         node, recorder = self._node.object, self._deps.recorder
         if node is None or short is self._announced:
             return
         self._announced = short
+        message = self._inputs.no_address_reason() if short else SUFFICIENT
         if short:
             self._deps.log.warning("Pods wait for addresses", count=self.waiting, reason=message)
         else:

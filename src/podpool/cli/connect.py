@@ -1,8 +1,9 @@
 """Connections of a command to the API server and the ledger, and files that its options name."""
 
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
@@ -43,7 +44,9 @@ async def ledger_client(
         return
     transport = HttpTransport(url, tls=_client_tls(ca_file))
     try:
-        yield LedgerClient(transport, token=_token_reader(token_file), timeouts=timeouts, rng=entropy.system_random())
+        # read for each request: tokens are rotated
+        token = partial(read_token, token_file) if token_file else ""
+        yield LedgerClient(transport, token=token, timeouts=timeouts, rng=entropy.system_random())
     finally:
         await transport.close()
 
@@ -56,17 +59,19 @@ def _client_tls(ca_file: str) -> ssl.SSLContext | None:
         raise InvalidInput("--ledger-ca-file", ca_file, reason) from None
 
 
-def _token_reader(path: str) -> Callable[[], str]:
-    """Return a function that reads a token file on each call: tokens are rotated."""
-
-    def read() -> str:
-        try:
-            return Path(path).read_text().strip() if path else ""
-        except (OSError, UnicodeDecodeError) as error:
-            reason = f"cannot be read ({getattr(error, 'strerror', 'not text')})"
-            raise InvalidInput("--ledger-token-file", path, reason) from None
-
-    return read
+def read_token(path: str) -> str:
+    """Read a token file. It must exist and have a token: without one the ledger answers nothing."""
+    make = "write the output of `podpool ledger token create NAME` to it"
+    if not path:
+        raise InvalidInput("--ledger-token-file", path, f"is required: name a file, and {make}")
+    try:
+        token = Path(path).read_text().strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = f"cannot be read ({getattr(error, 'strerror', 'not text')})"
+        raise InvalidInput("--ledger-token-file", path, reason) from None
+    if not token:
+        raise InvalidInput("--ledger-token-file", path, f"is empty: {make}")
+    return token
 
 
 def read_flat_file(path: str) -> bytes | None:

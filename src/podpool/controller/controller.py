@@ -6,12 +6,14 @@ within a term of the ledger and stops with it. Slices need no ledger, and are re
 
 import asyncio
 import random
+from collections.abc import Sequence
 from typing import Any
 
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.allocation_controller import AllocationController
 from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDeps
 from podpool.controller.events import ControllerEvents
+from podpool.controller.ledger_check import LedgerCheck, with_flag
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.controller.reconcile_batcher import LeaderTerm
@@ -31,6 +33,7 @@ from podpool.ledger.messages import OpenTermRequest
 from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
 from podpool.runtime.logging import get_logger
+from podpool.runtime.process import HealthCheck
 
 LEASE = "podpool-controller"
 BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
@@ -49,19 +52,25 @@ class Controller:
         settings: ControllerSettings,
         clock: Clock,
         rng: random.Random,
+        host: str = "",
     ) -> None:
         self._kube = kube
         self._ledger = ledger
         self._settings = settings
         self._clock = clock
         self._rng = rng
-        self._identity = new_uuid(rng)
+        self._identity = "_".join(filter(None, (host, new_uuid(rng))))
         self._informers = ControllerInformers(kube, settings=settings, rng=rng, ledger=ledger is not None)
         self._slice_informers = SliceControllerInformers(kube, settings=settings, rng=rng)
         self._recorder = EventRecorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._events = ControllerEvents(self._recorder)
         self._metrics = ControllerMetrics()
         self._health = LedgerHealth()
+        self._check = LedgerCheck(ledger, settings.subnet, self._health, rng=rng) if ledger else None
+        self._leader = ""
+        """The replica that leads, as last seen by this one as a standby."""
+        self._term_failure = ""
+        """Why the last term failed, or could not be opened."""
         self._elector = self._new_elector()
         self._allocations: AllocationController | None = None
         self._slices: SliceController | None = None
@@ -76,18 +85,24 @@ class Controller:
             group.create_task(self._informers.run())
             group.create_task(self._slice_informers.run())
             group.create_task(self._recorder.run())
+            if self._check:
+                group.create_task(self._check.run())
             await self._informers.synced()
             self._cluster = await cluster_uid(self._kube, rng=self._rng)
             while True:
                 try:
-                    await self._elector.run(self._lead)
+                    await self._elector.run(self._lead, on_standby=self._on_standby)
                 except LeadershipLost as error:
                     log.warning("leadership lost", error=error)
                 self._elector = self._new_elector()
 
-    def not_ready(self) -> str | None:
-        """Return why this replica is not ready; a replica that is not the leader is ready."""
-        return None if self._cluster else "the informer caches are not filled yet"
+    def health_checks(self) -> Sequence[HealthCheck]:
+        """Return the checks of `/readyz`. A standby is ready: it can take over."""
+        caches = self._informers.failure() or ("" if self._cluster else "the cluster ID is not known yet")
+        checks = [HealthCheck("caches", caches)]
+        if self._check:
+            checks += [*self._check.checks(), HealthCheck("ledger term", "" if self._term else self._term_failure)]
+        return (*checks, HealthCheck("leader election", note=self._role()))
 
     def render_metrics(self) -> bytes:
         """Return the metrics in Prometheus' text format."""
@@ -103,6 +118,15 @@ class Controller:
                 pod_addresses_pending=allocations.pod_addresses_pending if allocations else 0,
             )
         )
+
+    def _role(self) -> str:
+        if self._elector.is_leader:
+            return "this replica leads"
+        return f"standby, {self._leader} leads" if self._leader else "no leader yet"
+
+    def _on_standby(self, leader: str) -> None:
+        self._leader = leader
+        log.info("standby, another replica leads", identity=self._identity, leader=leader)
 
     def _new_elector(self) -> LeaderElector:
         return LeaderElector(
@@ -122,6 +146,7 @@ class Controller:
 
     async def _lead(self) -> None:
         """Reconcile slices and run one ledger term after the other, as long as the leadership lasts."""
+        self._leader = ""
         log.info("leadership acquired", identity=self._identity)
         kube = self._kube.with_write_guard(self._require_leadership)
         async with asyncio.TaskGroup() as group:
@@ -155,7 +180,8 @@ class Controller:
                     backoff.reset()
                     log.warning("ledger term ended, opening a new one", error=errors.exceptions[0])
                 except* PodpoolError as errors:
-                    log.warning("work as leader failed, retrying", error=errors.exceptions[0])
+                    self._term_failure = with_flag(_first_error(errors))
+                    log.warning("work as leader failed, retrying", error=self._term_failure)
                 finally:
                     self._allocations = None
                 await backoff.wait()
@@ -191,3 +217,8 @@ class Controller:
 
     def _new_backoff(self) -> Backoff:
         return Backoff(rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
+
+
+def _first_error(errors: ExceptionGroup[PodpoolError]) -> PodpoolError:
+    first = errors.exceptions[0]
+    return _first_error(first) if isinstance(first, ExceptionGroup) else first

@@ -44,6 +44,11 @@ class ControllerInformers:
             for informer in self._informers:
                 group.create_task(informer.run())
 
+    def failure(self) -> str:
+        """Return which caches are not filled yet, and why; empty if all are."""
+        unfilled = [each for each in self._informers if not each.cache.synced.is_set()]
+        return "; ".join(dict.fromkeys(each.failure or "not listed yet" for each in unfilled))
+
     async def synced(self) -> None:
         """Wait until every cache has been filled."""
         for informer in self._informers:

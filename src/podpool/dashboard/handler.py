@@ -19,7 +19,7 @@ from podpool.inspect.search import HistorySearch
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetName
 from podpool.runtime.host_check import allowed_hosts, requested_host
-from podpool.runtime.process import health_handler
+from podpool.runtime.process import HealthCheck, health_handler
 from podpool.runtime.transport import Request, Response
 
 MAX_STREAMS = 128
@@ -65,7 +65,7 @@ class Dashboard:
         self._hosts = hosts
         self._assets: Mapping[str, Asset] = load_assets()
         self._search = HistorySearch(model, ledger, cluster=cluster)
-        self._health = health_handler(ready)
+        self._health = health_handler(lambda: (HealthCheck("cluster state", ready() or ""),))
         self._streams = 0
         self._lookups: tuple[tuple[re.Pattern[str], Lookup], ...] = (
             (re.compile("/api/subnets/([^/]+)/([^/]+)/addresses"), self._address_map),
@@ -94,7 +94,7 @@ class Dashboard:
                 return self._stream(request)
             case "/api/search":
                 return _json(await self._search.find(request.query.get("q", "")[:MAX_QUERY]))
-            case "/healthz" | "/readyz":
+            case "/healthz" | "/livez" | "/readyz":
                 return await self._health(request)
             case _:
                 return await self._lookup(request)

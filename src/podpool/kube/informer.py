@@ -23,8 +23,8 @@ from podpool.kube.backoff import Backoff
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.codec import ObjectList
-from podpool.kube.errors import ApiError
-from podpool.kube.wait import wait_until_served
+from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.wait import not_served_reason, wait_until_served
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
@@ -79,6 +79,8 @@ class Informer(Generic[T]):
         self.watch_seconds = WATCH_SECONDS
         self.last_contact: float | None = None
         """Loop time of the server's last message; bookmarks arrive every minute."""
+        self.failure = ""
+        """Why the last list or watch failed; empty after a list."""
         self._client = client
         self._kind = kind
         self._rng = rng
@@ -123,7 +125,7 @@ class Informer(Generic[T]):
                         yield event
             except (ApiError, Unreachable) as error:
                 relist_at = clock()
-                log.info("list or watch failed, retrying", kind=self._kind.plural, error=error)
+                self._report_failure(error)
                 await self._backoff.wait(at_least=(error.retry_after or 0.0) if isinstance(error, ApiError) else 0.0)
 
     async def quorum_list(self) -> ObjectList[T]:
@@ -143,6 +145,7 @@ class Informer(Generic[T]):
             listing = await self.quorum_list()
         self._seen = listing.resource_version
         self.last_contact = asyncio.get_running_loop().time()
+        self.failure = ""
         return listing.items
 
     async def _request_list(self, *, cached: bool) -> ObjectList[T]:
@@ -165,6 +168,17 @@ class Informer(Generic[T]):
                     yield Applied(event.object)
         if loop.time() < earliest_end:
             raise Unreachable("the API server", "a watch ended before its timeout")
+
+    def _report_failure(self, error: ApiError | Unreachable) -> None:
+        """Log a failure; that the kind is not served only once, because it needs an operator."""
+        if not isinstance(error, ApiNotFound):
+            self.failure = str(error)
+            log.info("list or watch failed, retrying", kind=self._kind.plural, error=error)
+            return
+        reason = not_served_reason(self._kind)
+        if reason != self.failure:
+            log.warning("kind is not served, waiting for it", kind=self._kind.plural, reason=reason)
+        self.failure = reason
 
     def _report_restored(self, before: str, now: str) -> None:
         log.warning(RESTORED, kind=self._kind.plural, resource_version=now, previous=before)

@@ -78,6 +78,8 @@ class LeaderElector:
         """The version of the Lease at the last read, empty if it did not exist."""
         self._observed_since = -math.inf
         """Loop time since when the Lease has that version."""
+        self._holder = ""
+        """Who held the Lease at the last read, if it was another candidate."""
         self._leads_until = 0.0
         self._leads_until_boot = 0.0
         self._last_time = datetime.fromtimestamp(0, UTC)
@@ -87,13 +89,17 @@ class LeaderElector:
         """Whether this candidate leads now."""
         return asyncio.get_running_loop().time() < self._leads_until and self._clock.boot() < self._leads_until_boot
 
-    async def run(self, lead: Callable[[], Awaitable[None]]) -> None:
+    async def run(
+        self, lead: Callable[[], Awaitable[None]], *, on_standby: Callable[[str], None] = lambda _leader: None
+    ) -> None:
         """Acquire the Lease, then run `lead` while it is held.
+
+        While another candidate holds it, `on_standby` is called with its identity, once for each holder.
 
         Returns when `lead` does. Raises `LeadershipLost` after it has cancelled `lead`. If the leadership was not lost,
         the Lease is released at the end, also on cancellation, so that the next candidate need not wait.
         """
-        await self._win()
+        await self._win(on_standby)
         try:
             await self._lead(lead)
         finally:
@@ -102,11 +108,15 @@ class LeaderElector:
             self._leads_until = 0.0
             self._held = None
 
-    async def _win(self) -> None:
+    async def _win(self, on_standby: Callable[[str], None]) -> None:
+        known = ""
         while True:
             if await self._attempt():
                 log.info("became leader", lease=self._lease_name, identity=self._identity)
                 return
+            if self._holder not in {known, ""}:
+                known = self._holder
+                on_standby(known)
             await asyncio.sleep(self._timing.retry * self._rng.uniform(1.0, 1.2))
 
     async def _lead(self, lead: Callable[[], Awaitable[None]]) -> None:
@@ -175,10 +185,13 @@ class LeaderElector:
         version = found.metadata.resource_version if found else ""
         if version != self._observed_version:
             self._observed_version, self._observed_since = version, now
+        self._holder = ""
         if found is None:
             return self.is_leader or now >= self._observed_since + self._timing.duration
-        if found.spec.holder_identity in {self._identity, "", None}:
+        holder = found.spec.holder_identity or ""
+        if holder in {self._identity, ""}:
             return True
+        self._holder = holder
         return now >= self._observed_since + (found.spec.lease_duration_seconds or self._timing.duration)
 
     async def _write(self, found: Lease | None) -> Lease:

@@ -16,6 +16,9 @@ from podpool.runtime.transport import Unreachable
 BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
 KIND_POLL_INTERVAL = 10.0
 """Seconds between two requests for a kind that the API server does not serve."""
+INSTALL_COMMAND = "podpool controller install-crds"
+INSTALLED_GROUPS = frozenset({"acn.azure.com", "whereabouts.cni.cncf.io"})
+"""API groups of the CustomResourceDefinitions that this command installs."""
 
 log = get_logger(__name__)
 
@@ -29,6 +32,12 @@ async def cluster_uid(client: KubeClient, *, rng: random.Random) -> str:
         except PodpoolError as error:
             log.info("cannot read the cluster ID, retrying", error=error)
             await backoff.wait()
+
+
+def not_served_reason(kind: Kind[T]) -> str:
+    """Return that the API server does not serve a kind, and what to do."""
+    action = f"run `{INSTALL_COMMAND}`" if kind.group in INSTALLED_GROUPS else "install its CustomResourceDefinition"
+    return f"the API server does not serve {kind.plural}.{kind.group or 'core'}: {action}"
 
 
 async def wait_until_served(
@@ -46,13 +55,20 @@ async def wait_until_served(
     `namespace` and `fields` narrow the list that is requested, to what the account may read.
     """
     backoff = Backoff(rng=rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
+    logged = ""
     while True:
         try:
             await client.list(kind, namespace=namespace, fields=fields, cached=True)
-        except ApiNotFound:
-            missing()
-            await asyncio.sleep(interval)
-        except (ApiError, Unreachable):
-            await backoff.wait()
+        except (ApiError, Unreachable) as error:
+            served = not isinstance(error, ApiNotFound)
+            reason = str(error) if served else not_served_reason(kind)
+            if reason != logged:
+                log.info("cannot list a kind, waiting", kind=kind.plural, reason=reason)
+            logged = reason
+            if served:
+                await backoff.wait()
+            else:
+                missing()
+                await asyncio.sleep(interval)
         else:
             return

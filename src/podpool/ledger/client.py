@@ -221,7 +221,10 @@ class LedgerClient:
     async def _attempt(self, request: Request, response: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
         received = await self._send(msgspec.structs.replace(request, headers=headers))
-        return msgspec.json.decode(await received.read(), type=response)
+        try:
+            return msgspec.json.decode(await received.read(), type=response)
+        except msgspec.DecodeError as error:  # another server answers under this URL
+            raise LedgerError(f"{request.method} {request.path} returned no response of a ledger: {error}") from None
 
     def _headers(self) -> dict[str, str]:
         token = self._token if isinstance(self._token, str) else self._token()

@@ -5,6 +5,7 @@ import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import cast
 from weakref import WeakSet
 
@@ -148,38 +149,32 @@ async def serving(
 
     At the end no connection is accepted, and running requests have `grace` seconds to finish.
     """
-
-    async def answer(incoming: web.Request) -> web.StreamResponse:
-        response = await handler(
-            Request(
-                method=incoming.method,
-                path=incoming.path,
-                query=dict(incoming.query),
-                headers={name.lower(): value for name, value in incoming.headers.items()},
-                body=await incoming.read(),
-            )
-        )
-        return await _reply(incoming, response)
-
     app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_route("*", r"/{path:[\s\S]*}", answer)
+    app.router.add_route("*", r"/{path:[\s\S]*}", partial(_answer, handler))
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
     await runner.setup()
-    server = cast("web.Server", runner.server)
-
-    def accept() -> asyncio.Protocol:
-        return server() if len(server.connections) < connections else _RejectConnection()
-
     try:
-        listening = await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
-    except OSError as error:
-        await runner.cleanup()
-        raise ListenError(host, port, error.strerror or str(error)) from None
-    try:
-        yield listening.sockets[0].getsockname()[1]
+        accept = partial(_accept, cast("web.Server", runner.server), connections)
+        listening = await _listen(accept, host, port, tls)
+        try:
+            yield listening.sockets[0].getsockname()[1]
+        finally:
+            listening.close()
     finally:
-        listening.close()
         await runner.cleanup()
+
+
+async def _listen(
+    accept: Callable[[], asyncio.Protocol], host: str, port: int, tls: ssl.SSLContext | None
+) -> asyncio.Server:
+    try:
+        return await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
+    except OSError as error:
+        raise ListenError(host, port, error.strerror or str(error)) from None
+
+
+def _accept(server: web.Server, limit: int) -> asyncio.Protocol:
+    return server() if len(server.connections) < limit else _RejectConnection()
 
 
 class _RejectConnection(asyncio.Protocol):
@@ -187,6 +182,15 @@ class _RejectConnection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         cast("asyncio.Transport", transport).abort()
+
+
+async def _answer(handler: Handler, incoming: web.Request) -> web.StreamResponse:
+    headers = {name.lower(): value for name, value in incoming.headers.items()}
+    body = await incoming.read()
+    request = Request(
+        method=incoming.method, path=incoming.path, query=dict(incoming.query), headers=headers, body=body
+    )
+    return await _reply(incoming, await handler(request))
 
 
 async def _reply(incoming: web.Request, response: Response) -> web.StreamResponse:

@@ -1,14 +1,15 @@
 """Main function and health endpoints of a daemon.
 
 SIGTERM and SIGINT stop it cleanly: its main task is cancelled, `finally` blocks run, and it exits with 0. Exceptions of
-the main task are raised. `/healthz` answers while the loop runs, `/readyz` when the daemon is ready, else with the
-reason.
+the main task are raised. `/healthz` and `/livez` answer while the loop runs. `/readyz` has a line for each check, as
+kube-apiserver's verbose form, and answers 503 while one of them fails.
 """
 
 import asyncio
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
+import msgspec
 import uvloop
 
 from podpool.runtime.logging import get_logger
@@ -16,8 +17,24 @@ from podpool.runtime.transport import Handler, Request, Response
 
 log = get_logger(__name__)
 
-Readiness = Callable[[], str | None]
-"""Returns why the daemon is not ready; None if it is."""
+
+class HealthCheck(msgspec.Struct, frozen=True):
+    """A condition of readiness."""
+
+    name: str
+    failure: str = ""
+    """Why it fails and what to do; empty if it passes."""
+    note: str = ""
+    """What an operator may want to know if it passes."""
+
+    def __str__(self) -> str:
+        if self.failure:
+            return f"[-]{self.name} failed: {self.failure}"
+        return f"[+]{self.name} ok{f': {self.note}' if self.note else ''}"
+
+
+HealthChecks = Callable[[], Sequence[HealthCheck]]
+"""Returns the checks of a daemon."""
 
 
 def run(main: Callable[[], Awaitable[None]]) -> None:
@@ -43,15 +60,20 @@ async def _until_signal(main: Callable[[], Awaitable[None]]) -> None:
         working.result()
 
 
-def health_handler(ready: Readiness) -> Handler:
+def health_handler(checks: HealthChecks) -> Handler:
     """Return the handler of the health port."""
 
     async def answer(request: Request) -> Response:
-        if request.path == "/healthz":
+        if request.path in {"/healthz", "/livez"}:
             return Response(200, b"ok\n")
         if request.path == "/readyz":
-            reason = ready()
-            return Response(503 if reason else 200, f"{reason or 'ok'}\n".encode())
-        return Response(404, b"not found: use /healthz or /readyz\n")
+            return _readyz(checks())
+        return Response(404, b"not found: use /healthz, /livez or /readyz\n")
 
     return answer
+
+
+def _readyz(checks: Sequence[HealthCheck]) -> Response:
+    failed = any(each.failure for each in checks)
+    lines = (*checks, f"readyz check {'failed' if failed else 'passed'}")
+    return Response(503 if failed else 200, "".join(f"{line}\n" for line in lines).encode())

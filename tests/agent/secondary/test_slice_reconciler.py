@@ -576,7 +576,7 @@ async def test_metrics_of_slices(env: NodeEnv) -> None:
         await add(env, each, {**IPAM, "network_name": "blue"})
     await call(env, "DEL", "c")
     await asyncio.sleep(0.25)
-    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.not_ready_reason))
+    page = AgentMetrics(agent.handle, agent.metrics_snapshot).page(health_handler(agent.health_checks))
     text = (await (await page(Request(method="GET", path="/metrics"))).read()).decode()
     labels = f'{{network="blue",range="{V4}",slice="{SLICE}"}}'
     for name, value in (("size_ips", 14.0), ("assigned_ips", 2.0), ("cooling_down_ips", 1.0), ("lag_seconds", 0.25)):

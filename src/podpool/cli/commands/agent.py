@@ -84,7 +84,7 @@ def run_agent(  # noqa: PLR0913  one for each option
         try:
             await acquire_lock(disk, log, directory=state)
             async with (
-                serving(metrics.page(process.health_handler(agent.not_ready_reason)), host=host, port=port),
+                serving(metrics.page(process.health_handler(agent.health_checks)), host=host, port=port),
                 serve_cni(Path(socket), metrics.handle),
                 asyncio.TaskGroup() as group,
             ):

@@ -1,9 +1,10 @@
 """`podpool controller`: run the controller, install CRDs."""
 
 import asyncio
+import socket
 
 from podpool.api.crds import crd_manifests
-from podpool.cli.connect import kube_client, ledger_client, read_flat_file
+from podpool.cli.connect import kube_client, ledger_client, read_flat_file, read_token
 from podpool.cli.listen import parse_listen
 from podpool.cli.spec.options import NO_LEDGER
 from podpool.controller.controller import Controller
@@ -43,14 +44,18 @@ def run_controller(  # noqa: PLR0913  one for each option
         scarcity=parse_scarcity(scarcity),
         pod_history=pod_history,
     )
+    if ledger != NO_LEDGER:
+        read_token(ledger_token_file)
     host, port = parse_listen(listen)
 
     async def run() -> None:
         connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file)
         async with kube_client(kubeconfig) as kube, connecting as client:
             clock, rng = SystemClock(), entropy.system_random()
-            controller = Controller(kube, client, settings=controller_settings, clock=clock, rng=rng)
-            handler = with_metrics(process.health_handler(controller.not_ready), controller.render_metrics)
+            controller = Controller(
+                kube, client, settings=controller_settings, clock=clock, rng=rng, host=socket.gethostname()
+            )
+            handler = with_metrics(process.health_handler(controller.health_checks), controller.render_metrics)
             async with serving(handler, host=host, port=port):
                 await controller.run()
 
