@@ -57,7 +57,7 @@ class TestCniArgs:
         read = config(
             range="10.0.0.0/24",
             addresses=[{"address": "10.1.1.1/24", "gateway": "10.1.1.9"}],
-            args="IP=10.2.0.5/16,fd00::5/64;GATEWAY=10.2.0.1,10.1.1.254",
+            args="IP=10.2.0.5/16, fd00::5/64 ,;GATEWAY=10.2.0.1 , 10.1.1.254",
         )
         assert ["10.1.1.1/24", "10.2.0.5/16", "fd00::5/64"] == [str(each) for each in read.addresses]
         assert ["10.1.1.254", "10.2.0.1", "None"] == [str(each.gateway) for each in read.addresses]

@@ -6,12 +6,13 @@ Numbers in test names are cases of Whereabouts: from its own tests, or observed 
 import json
 from typing import Any
 
+import msgspec
 import pytest
 
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_struct
 from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
-from podpool.whereabouts.raw_config import FLAT_FILES, DnsConfig, RawIpamConfig, flat_file_paths
+from podpool.whereabouts.raw_config import MAX_UNKNOWN_KEYS, DnsConfig, RawIpamConfig
 from tests.whereabouts.builders import config, network, read_config
 
 
@@ -158,18 +159,34 @@ class TestFlatFile:
         read = config({"exclude": ["10.9.0.0/30"]}, range="10.9.0.0/24", ipRanges=[{"range": "10.8.0.0/24"}])
         assert [("10.9.0.0/30",), ()] == [each.exclude for each in read.ranges]
 
-    def test_33_configuration_path_takes_precedence(self) -> None:
-        assert ("/own.conf", *FLAT_FILES) == flat_file_paths(RawIpamConfig(configuration_path="/own.conf"))
-        assert FLAT_FILES == flat_file_paths(RawIpamConfig())
-
     @pytest.mark.parametrize("text", ["", "{", "[]", "5"])
     def test_an_invalid_flat_file_is_rejected(self, text: str) -> None:
         with pytest.raises(InvalidInput, match="^flat file "):
             read_config(network(range="10.0.0.0/24"), flat=text)
 
     def test_a_type_error_names_the_flat_file(self) -> None:
-        with pytest.raises(InvalidInput, match="^flat file.range 5: has the wrong type: expected str, got int"):
+        with pytest.raises(InvalidInput, match="^flat file.range '.not shown.': has the wrong type: expected str"):
             config({"range": 5})
+
+    @pytest.mark.parametrize(
+        "flat",
+        [
+            {"range": "secret"},
+            {"range": ["secret"]},
+            {"gateway": "secret"},
+            {"routes": [{"dst": "secret"}]},
+            {"addresses": [{"address": "secret"}]},
+            {"dns": {"nameservers": "secret"}},
+        ],
+    )
+    def test_an_error_does_not_show_its_content(self, flat: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match="^flat file") as caught:
+            config(flat)
+        assert "secret" not in str(caught.value)
+
+    def test_an_error_of_the_configuration_itself_shows_its_value(self) -> None:
+        with pytest.raises(InvalidInput, match="^gateway 'zz'"):
+            config({"range": "10.0.0.0/24"}, gateway="zz")
 
 
 class TestKeys:
@@ -242,7 +259,43 @@ class TestKeys:
             "k8s_api_root": "x",
             "PodName": "y",
         }
-        assert config(range="10.0.0.0/24") == config(range="10.0.0.0/24", **obsolete)
+        read = config(range="10.0.0.0/24", **obsolete)
+        assert ("PodName", "k8s_api_root") == read.unknown_keys
+        assert config(range="10.0.0.0/24") == msgspec.structs.replace(read, unknown_keys=())
+
+    def test_unknown_keys_are_reported_some_of_them_if_many(self) -> None:
+        ranges = [{"range": "10.0.0.0/24", "enable_l3": True}]
+        assert ("enable_l3", "ipRanges.enable_l3") == config(enable_l3=True, ipRanges=ranges).unknown_keys
+        keys: dict[str, Any] = {f"{n:03}{'k' * 100}": n for n in range(100)}
+        many = config(**keys).unknown_keys
+        assert MAX_UNKNOWN_KEYS == len(many)
+        assert 40 == max(map(len, many))
+
+    def test_exclude_gateway_excludes_it_from_every_range_that_has_it(self) -> None:
+        pools = [{"range": "10.0.0.0/16", "exclude": ["10.0.0.9"]}, {"range": "fd00::/64"}]
+        read = config(range="10.0.0.0/24", ipRanges=pools, gateway="10.0.0.1", exclude_gateway=True)
+        assert [("10.0.0.1",), ("10.0.0.9", "10.0.0.1"), ()] == [each.exclude for each in read.ranges]
+        assert 1 + 0x0A000000 not in read.ranges[0].spec.members
+        assert () == read.unknown_keys
+
+    @pytest.mark.parametrize("keys", [{"exclude_gateway": False}, {"exclude_gateway": "yes"}, {}, {"gateway": ""}])
+    def test_without_it_the_gateway_is_an_address_as_any_other(self, keys: dict[str, Any]) -> None:
+        read = config(**{"range": "10.0.0.0/24", "gateway": "10.0.0.1", "exclude_gateway": not keys, **keys})
+        expected = ("10.0.0.1",) if not keys else ()
+        assert expected == read.ranges[0].exclude
+
+    def test_an_empty_version_is_the_oldest(self) -> None:
+        """Multus and libcni write the key also when a NAD does not have it."""
+        assert ["10.0.0.0/24"] == ranges(read_config(network("", range="10.0.0.0/24")))
+
+    def test_a_configuration_is_bounded(self) -> None:
+        with pytest.raises(InvalidInput, match="^configuration .*: has [0-9]+ bytes: the limit is 65536$"):
+            config(range="10.0.0.0/24", exclude=["10.0.0.1"] * 10_000)
+
+    @pytest.mark.parametrize("times", [{"leader_retry_period": 1}, {"leader_lease_duration": 10**9}])
+    def test_leader_times_that_burden_other_nodes_are_rejected_on_use(self, times: dict[str, Any]) -> None:
+        with pytest.raises(InvalidInput, match="leader_retry_period must be at least 20"):
+            config(**times).leader.validated()
 
     def test_invalid_leader_election_times_are_rejected_on_use(self) -> None:
         """Whereabouts panics on them."""

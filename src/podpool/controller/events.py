@@ -1,5 +1,7 @@
 """Events of the controller: one method per reason. Each note says what happened and what to do about it."""
 
+from collections.abc import Sequence
+
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import NODES, Node, ObjectReference
 from podpool.api.meta import Kind, T
@@ -75,6 +77,11 @@ class ControllerEvents:
         """A NAD has fast_ipam but no node_slice_size."""
         note = f"fast_ipam has no effect without node_slice_size, all nodes share the range: {advice}"
         self._warn(NETWORK_ATTACHMENTS, nad, reason="SliceSizeMissing", action="Plan", note=note)
+
+    def unknown_keys(self, nad: NetworkAttachmentDefinition, keys: Sequence[str]) -> None:
+        """A NAD has keys that are skipped: a fork of Whereabouts may give them a meaning."""
+        note = f"keys of ipam that podpool does not know have no effect: {', '.join(keys)}"
+        self._warn(NETWORK_ATTACHMENTS, nad, reason="UnknownKeys", action="Plan", note=note)
 
     def insufficient_slices(self, nad: NetworkAttachmentDefinition, why: str) -> None:
         """There are more nodes than slices."""

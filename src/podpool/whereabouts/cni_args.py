@@ -67,7 +67,7 @@ def _ignores_unknown(values: dict[str, str]) -> bool:
 
 def _parse_list(values: dict[str, str], name: str, parse: Callable[..., object]) -> tuple[str, ...]:
     """Return the comma-separated items. Each is validated here, where the error can name the argument."""
-    texts = tuple(filter(None, values.get(name, "").split(",")))
+    texts = tuple(filter(None, map(str.strip, values.get(name, "").split(","))))
     for each in texts:
         parse(each, what=f"CNI_ARGS {name}", leading_zeros=True)
     return texts

@@ -2,6 +2,9 @@
 
 Existing configurations were written for Go programs: keys are case-insensitive, the last spelling of a key wins, null
 means absent, unknown keys are skipped. Only a value of the wrong type is an error, which contains the path of its key.
+
+The author of a configuration need not be an administrator of the cluster: its size bounds the ranges, exclusions and
+routes in it, and so the time and memory that they take.
 """
 
 import re
@@ -15,6 +18,9 @@ from podpool.core.errors import InvalidInput, quoted
 
 IPAM_TYPES = ("whereabouts", "podpool")
 """Values of `ipam.type` that podpool serves."""
+
+MAX_CONFIG_BYTES = 64 << 10
+"""The length of a configuration, or of a flat file. Real ones have one or two KiB."""
 
 _ERROR = re.compile(r"(?P<reason>.*?)(?: - at `(?P<path>\$[^`]*)`)?", re.DOTALL)
 T = TypeVar("T", bound=msgspec.Struct)
@@ -51,10 +57,12 @@ def read_network_config(text: str | bytes) -> NetworkConfig:
 
 
 def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:
-    """Decode JSON that must be an object."""
+    """Decode JSON that must be an object of at most `MAX_CONFIG_BYTES`."""
+    if len(text) > MAX_CONFIG_BYTES:
+        raise InvalidInput(what, text[:100], f"has {len(text)} bytes: the limit is {MAX_CONFIG_BYTES}")
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # msgspec's errors are ValueErrors
         raise InvalidInput(what, text, f"is not JSON: {error}") from None
     if not isinstance(value, dict):
         raise InvalidInput(what, value, "must be an object: write it in braces")
@@ -63,7 +71,7 @@ def read_object(text: str | bytes, *, what: str) -> dict[str, Any]:
 
 def read_struct(value: Mapping[str, Any], into: type[T], *, at: str = "") -> T:
     """Convert an object into a struct. `at` is the path of the object, for errors."""
-    names = _field_names(into)
+    names = field_names(into)
     known = {names[key.lower()]: each for key, each in value.items() if each is not None and key.lower() in names}
     try:
         return msgspec.convert(known, into)
@@ -72,7 +80,7 @@ def read_struct(value: Mapping[str, Any], into: type[T], *, at: str = "") -> T:
 
 
 @cache
-def _field_names(struct: type[msgspec.Struct]) -> Mapping[str, str]:
+def field_names(struct: type[msgspec.Struct]) -> Mapping[str, str]:
     """Return the encoded field names by lower case. Cached: computing them takes longer than a conversion."""
     return {field.encode_name.lower(): field.encode_name for field in msgspec.structs.fields(struct)}
 

@@ -17,8 +17,17 @@ from podpool.core.ranges import Prefix, parse_exclusion, parse_prefix
 from podpool.core.slice_table import SliceLayout, parse_slice_size
 from podpool.whereabouts.cni_args import CniArgs
 from podpool.whereabouts.cni_json import NetworkConfig, ipam_section, read_object, read_struct
-from podpool.whereabouts.raw_config import DnsConfig, RawAddress, RawIpamConfig, RawRange, merge_flat_file
+from podpool.whereabouts.raw_config import (
+    DnsConfig,
+    RawAddress,
+    RawIpamConfig,
+    RawRange,
+    merge_flat_file,
+    unknown_keys,
+)
 
+FLAT_FILE_CONTENT = "(not shown)"
+"""Instead of a value of the flat file in an error."""
 _ONE_PER_FAMILY = ("", "0.1.0", "0.2.0")
 """CNI versions whose result has one address per family. No version means 0.1.0."""
 
@@ -60,6 +69,10 @@ class InterfaceAddress(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.address}/{self.prefix.length}"
 
 
+MIN_LEADER_RETRY, MAX_LEADER_DURATION = 20, 120_000
+"""Milliseconds between two attempts at least, and of a Lease at most; the defaults are 500 and 1,500."""
+
+
 class LeaderElectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Timing of the `whereabouts` Lease, in milliseconds."""
 
@@ -68,12 +81,15 @@ class LeaderElectionConfig(msgspec.Struct, frozen=True, kw_only=True):
     retry: int = 500
 
     def validated(self) -> "LeaderElectionConfig":
-        """Return itself, or raise `InvalidInput` for times on which Whereabouts panics."""
-        if self.duration > self.renew and self.renew * 5 > self.retry * 6:
-            return self
+        """Return itself, or raise `InvalidInput` for times on which Whereabouts panics, or that burden all nodes."""
         times = f"{self.duration}, {self.renew}, {self.retry}"
-        rule = "leader_lease_duration must exceed leader_renew_deadline, and that 1.2 times leader_retry_period"
-        raise InvalidInput("leader times", times, rule)
+        if self.retry < MIN_LEADER_RETRY or self.duration > MAX_LEADER_DURATION:
+            limits = f"leader_retry_period must be at least {MIN_LEADER_RETRY}"
+            raise InvalidInput("leader times", times, f"{limits}, leader_lease_duration at most {MAX_LEADER_DURATION}")
+        if self.duration <= self.renew or self.renew * 5 <= self.retry * 6:
+            rule = "leader_lease_duration must exceed leader_renew_deadline, and that 1.2 times leader_retry_period"
+            raise InvalidInput("leader times", times, rule)
+        return self
 
 
 class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +111,8 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     """An address is taken in every range of the network that contains it."""
     overlap_explicit: bool = False
     """`enable_overlapping_ranges: true` is written, not the default."""
+    unknown_keys: tuple[str, ...] = ()
+    """Keys that are skipped, and may have a meaning for a fork of Whereabouts."""
     leader: LeaderElectionConfig = LeaderElectionConfig()
     sleep_for_race: int = 0
 
@@ -121,22 +139,44 @@ class IpamConfig(msgspec.Struct, frozen=True, kw_only=True):
 def parse_ipam_config(
     network: NetworkConfig, *, flat: str | bytes | None = None, args: CniArgs | None = None
 ) -> IpamConfig:
-    """Validate a network's configuration, merged with the content of the flat file and with CNI_ARGS."""
-    raw = read_struct(ipam_section(network), RawIpamConfig, at="ipam")
-    if flat is not None:
-        raw = merge_flat_file(raw, read_struct(read_object(flat, what="flat file"), RawIpamConfig, at="flat file"))
+    """Validate a network's configuration, merged with the content of the flat file and with CNI_ARGS.
+
+    Errors do not contain what the flat file contains: they become Events, which the author of the network reads.
+    """
+    section = ipam_section(network)
+    raw, unknown = read_struct(section, RawIpamConfig, at="ipam"), unknown_keys(section)
+    if flat is None:
+        return _validated(raw, network, args or CniArgs(), unknown)
+    defaults = _read_flat_file(flat)
+    try:
+        return _validated(merge_flat_file(raw, defaults), network, args or CniArgs(), unknown)
+    except InvalidInput as error:
+        parse_ipam_config(network, args=args)  # raises what is wrong in the configuration itself
+        reason = f"is invalid at {error.what}, alone or together with the configuration: check the file"
+        raise InvalidInput("flat file", FLAT_FILE_CONTENT, reason) from None
+
+
+def _read_flat_file(text: str | bytes) -> RawIpamConfig:
+    try:
+        return read_struct(read_object(text, what="flat file"), RawIpamConfig, at="flat file")
+    except InvalidInput as error:
+        raise InvalidInput(error.what, FLAT_FILE_CONTENT, error.reason) from None
+
+
+def _validated(raw: RawIpamConfig, network: NetworkConfig, args: CniArgs, unknown: tuple[str, ...]) -> IpamConfig:
     raw.read_kubernetes()  # unused, but a wrong type is an error, as in Whereabouts
-    addresses = _static_addresses(raw.read_addresses(), args or CniArgs())
+    addresses = _static_addresses(raw.read_addresses(), args)
     _check_cni_version(addresses, network.cni_version)
-    ranges = _ranges(raw)
+    gateway = parse_address(raw.gateway, what="gateway", leading_zeros=True) if raw.gateway else None
+    ranges = _ranges(raw, gateway if raw.exclude_gateway is True else None)
     defaults = LeaderElectionConfig()
     return IpamConfig(
         name=network.name,
         network_name=raw.network_name,
         ranges=ranges,
         addresses=addresses,
-        gateway=parse_address(raw.gateway, what="gateway", leading_zeros=True) if raw.gateway else None,
-        routes=tuple(_route(each, index=index) for index, each in enumerate(raw.routes)),
+        gateway=gateway,
+        routes=parse_routes(raw.routes),
         dns=raw.read_dns(),
         sliced=any(each.slice_size for each in ranges),
         fast_ipam=raw.fast_ipam is True,
@@ -148,10 +188,11 @@ def parse_ipam_config(
             retry=raw.leader_retry_period or defaults.retry,
         ),
         sleep_for_race=raw.sleep_for_race,
+        unknown_keys=unknown,
     )
 
 
-def _ranges(raw: RawIpamConfig) -> tuple[RangeConfig, ...]:
+def _ranges(raw: RawIpamConfig, excluded: Address | None) -> tuple[RangeConfig, ...]:
     """Return the ranges. As in Whereabouts, an invalid bound beside `range` is ignored, and an error in `ipRanges`."""
     ranges: list[RangeConfig] = []
     for index, each in enumerate(raw.read_ranges()):
@@ -160,7 +201,8 @@ def _ranges(raw: RawIpamConfig) -> tuple[RangeConfig, ...]:
         spec = parse_range_spec(each.range, start=start, end=end)
         prefix, first = spec.prefix, ranges[0].prefix if ranges else spec.prefix
         size = _slice_size(each, raw.node_slice_size, of=prefix, first=first)
-        ranges.append(RangeConfig(prefix=prefix, start=spec.start, end=spec.end, exclude=each.exclude, slice_size=size))
+        exclude = (*each.exclude, str(excluded)) if excluded and excluded in prefix else each.exclude
+        ranges.append(RangeConfig(prefix=prefix, start=spec.start, end=spec.end, exclude=exclude, slice_size=size))
     return tuple(ranges)
 
 
@@ -184,6 +226,11 @@ def _lenient_bound(text: str, what: str) -> str | None:
 
 def _strict_bound(text: str, what: str) -> str | None:
     return str(parse_address(text, what=f"ipRanges {what}")) if text else None
+
+
+def parse_routes(raw: Sequence[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
+    """Validate the `routes` of an `ipam` section; raises `InvalidInput`."""
+    return tuple(_route(each, index=index) for index, each in enumerate(raw))
 
 
 def _route(raw: dict[str, Any], *, index: int) -> dict[str, Any]:

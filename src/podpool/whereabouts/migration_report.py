@@ -187,14 +187,15 @@ def _duplicates(records: Sequence[_Record], separate: Collection[PoolIdentifier]
 
 def _leaks(records: Sequence[_Record], pods: Sequence[AddressedPod]) -> Iterator[MigrationFinding]:
     phases = {pod.key: pod.status.phase for pod in pods}
-    reported = {pod.key: {address for each in network_statuses(pod) for address in each.addresses} for pod in pods}
+    statuses = {pod.key: network_statuses(pod) for pod in pods}
+    reported = {key: {address for each in found for address in each.addresses} for key, found in statuses.items()}
     for record in records:
         podref = record.entry.allocation.podref
         if podref not in phases:
             reason = "the Pod does not exist"
         elif phases[podref] in FINISHED:
             reason = f"the Pod has {phases[podref].lower()}"
-        elif reported[podref] and record.entry.address not in reported[podref]:
+        elif statuses[podref] and record.entry.address not in reported[podref]:
             reason = "the Pod does not have this address"
         else:
             continue

@@ -61,11 +61,13 @@ class NetworkStatus(msgspec.Struct, frozen=True):
     """The NAD, as `namespace/name`."""
     interface: str = ""
     ips: tuple[str, ...] = ()
+    default: bool = False
+    """Whether it is the Pod's default network."""
 
     @property
     def addresses(self) -> Iterator[Address]:
-        """The valid ones of its addresses."""
-        for text in self.ips:
+        """The valid ones of its addresses; none of a default network without a NAD, which is another plugin's."""
+        for text in () if self.default and "/" not in self.name else self.ips:
             with suppress(InvalidInput):
                 yield parse_address(text)
 
@@ -74,5 +76,5 @@ def network_statuses(pod: AddressedPod) -> tuple[NetworkStatus, ...]:
     """Return the networks of a Pod; none if Multus has not reported them yet, or they cannot be read."""
     try:
         return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[NetworkStatus, ...])
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return ()

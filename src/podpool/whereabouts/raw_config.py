@@ -2,21 +2,27 @@
 
 A key of the flat file applies where the inline configuration is empty (absent, empty or 0). Lists are not joined. The
 flat file never sets `enable_overlapping_ranges`. Whereabouts behaves like this, and running clusters depend on it. The
-obsolete keys `datastore` and `etcd_*` are skipped like unknown ones.
+obsolete keys `datastore` and `etcd_*` are skipped. Other unknown keys are skipped too, and reported: a fork of
+Whereabouts may give them a meaning.
 """
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.whereabouts.cni_json import read_struct
+from podpool.whereabouts.cni_json import field_names, read_struct
 
-FLAT_FILES = (
-    "/etc/kubernetes/cni/net.d/whereabouts.d/whereabouts.conf",
-    "/etc/cni/net.d/whereabouts.d/whereabouts.conf",
-    "/host/etc/cni/net.d/whereabouts.d/whereabouts.conf",
+FLAT_FILE_DIRECTORIES = (
+    "/etc/kubernetes/cni/net.d/whereabouts.d",
+    "/etc/cni/net.d/whereabouts.d",
+    "/host/etc/cni/net.d/whereabouts.d",
 )
-"""Default paths of the flat file. The first that exists is used."""
+"""Where flat files are. Without `configuration_path` the first whereabouts.conf that exists is used."""
+FLAT_FILE_NAME = "whereabouts.conf"
+OBSOLETE_KEYS = ("datastore", "etcd_host", "etcd_username", "etcd_password", "etcd_key_file", "etcd_cert_file")
+MAX_UNKNOWN_KEYS, MAX_KEY_LENGTH = 10, 40
+"""Unknown keys that are reported, and characters of each."""
 T = TypeVar("T", bound=msgspec.Struct)
 
 
@@ -64,6 +70,8 @@ class RawIpamConfig(msgspec.Struct, frozen=True, kw_only=True):
     exclude: tuple[str, ...] = ()
     ip_ranges: tuple[dict[str, Any], ...] = msgspec.field(name="ipRanges", default=())
     gateway: str = ""
+    exclude_gateway: Any = False
+    """Of a fork: the gateway is excluded from all ranges. Released Whereabouts skips it, whatever its type."""
     routes: tuple[dict[str, Any], ...] = ()
     dns: dict[str, Any] = {}
     addresses: tuple[dict[str, Any], ...] = ()
@@ -112,9 +120,15 @@ def uses_node_pool(inline: RawIpamConfig) -> bool:
     return inline.type == "podpool" and not inline.read_ranges()
 
 
-def flat_file_paths(inline: RawIpamConfig) -> tuple[str, ...]:
-    """Return where the flat file may be. The first that exists is used."""
-    return (*filter(None, [inline.configuration_path]), *FLAT_FILES)
+def unknown_keys(ipam: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the keys of an `ipam` section, and of its ranges, that have no meaning here; some of them if many."""
+    known = {*field_names(RawIpamConfig), *OBSOLETE_KEYS}
+    found = [key[:MAX_KEY_LENGTH] for key in ipam if key.lower() not in known]
+    ranges = next((each for key, each in ipam.items() if key.lower() == "ipranges"), None)
+    for each in ranges if isinstance(ranges, list) else ():
+        if isinstance(each, dict):
+            found += [f"ipRanges.{key[:MAX_KEY_LENGTH]}" for key in each if key.lower() not in field_names(RawRange)]
+    return tuple(sorted(dict.fromkeys(found))[:MAX_UNKNOWN_KEYS])
 
 
 def merge_flat_file(inline: RawIpamConfig, flat: RawIpamConfig) -> RawIpamConfig:

@@ -1,19 +1,21 @@
 """Routing of plugin requests to address sources."""
 
+import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.records import PodIdentity
-from podpool.agent.secondary.router import AddressRequest, Router
+from podpool.agent.secondary.router import FLAT_FILE_MAX_AGE, AddressRequest, Router
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
 from podpool.kube.client import KubeClient
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
+from tests.agent.node_env import LogLines
 from tests.agent.secondary.test_shared_range_log import NoTransport
 from tests.kube.event_loops import run_in_loop
 
@@ -23,6 +25,7 @@ MIXED = b"""{"name": "net", "ipam": {"type": "podpool", "ipRanges": [
     {"range": "fd00::/64", "node_slice_size": "/120"}]}}"""
 
 SLICED = b'{"name": "net", "ipam": {"type": "podpool", "range": "10.1.0.0/16", "node_slice_size": "/24"}}'
+FLAT = b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'
 ONE = b'{"ipam": {"type": "whereabouts", "range": "10.0.0.0/8"}}'
 
 
@@ -55,21 +58,29 @@ class FakeSource:
         self.collected.append(network)
 
 
-def router(
-    sliced: FakeSource | None = None,
-    shared: FakeSource | None = None,
-    read_file: Callable[[str], bytes | None] = lambda _path: None,
-) -> Router:
-    deps = AgentDeps(
+def deps(read: Callable[[str], Awaitable[bytes | None]], clock: SetClock) -> AgentDeps:
+    return AgentDeps(
         node="a",
         boot_id="boot-1",
         kube=KubeClient(NoTransport()),
         disk=MemoryDisk(),
-        clock=SetClock(),
+        clock=clock,
         rng=random.Random(1),  # noqa: S311  seeded
-        read_file=read_file,
+        read_flat_file=read,
     )
-    return Router(deps, sliced=sliced or FakeSource(), shared=shared or FakeSource())
+
+
+def router(
+    sliced: FakeSource | None = None,
+    shared: FakeSource | None = None,
+    flat_file: bytes | InvalidInput | None = None,
+) -> Router:
+    async def read(_path: str) -> bytes | None:
+        if isinstance(flat_file, InvalidInput):
+            raise flat_file
+        return flat_file
+
+    return Router(deps(read, SetClock()), sliced=sliced or FakeSource(), shared=shared or FakeSource())
 
 
 def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> PluginRequest:
@@ -80,6 +91,12 @@ def parsed(stdin: bytes) -> AddressRequest:
     found = router().parse(request(stdin), PodIdentity())
     assert found
     return found
+
+
+def parsed_with_file(stdin: bytes, flat_file: bytes | InvalidInput | None) -> AddressRequest | None:
+    reading = router(flat_file=flat_file)
+    asyncio.run(reading.read_flat_file(request(stdin)))
+    return reading.parse(request(stdin), PodIdentity())
 
 
 class TestParse:
@@ -107,32 +124,71 @@ class TestParse:
         assert router().parse(request(stdin), PodIdentity())
 
     def test_the_flat_file_fills_empty_keys(self) -> None:
-        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
-        stdin = b'{"ipam": {"type": "whereabouts"}}'
-        found = router(read_file=flat.get).parse(request(stdin), PodIdentity())
+        found = parsed_with_file(b'{"ipam": {"type": "whereabouts"}}', FLAT)
         assert found
         assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
 
     def test_the_flat_file_does_not_apply_to_the_node_pool(self) -> None:
-        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b'{"range": "10.7.0.0/16", "node_slice_size": "/24"}'}
-        stdin = b'{"ipam": {"type": "podpool", "ipRanges": []}}'
-        assert router(read_file=flat.get).parse(request(stdin), PodIdentity()) is None
+        assert None is parsed_with_file(b'{"ipam": {"type": "podpool", "ipRanges": []}}', FLAT)
 
     def test_an_empty_flat_file_is_rejected(self) -> None:
-        flat = {"/etc/cni/net.d/whereabouts.d/whereabouts.conf": b""}
         with pytest.raises(CniError, match="flat file") as caught:
-            router(read_file=flat.get).parse(request(ONE), PodIdentity())
+            parsed_with_file(ONE, b"")
         assert ErrorCode.INVALID_CONFIG is caught.value.code
 
-    def test_invalid_configurations_are_rejected_with_the_reason(self) -> None:
-        def directory(path: str) -> bytes | None:
-            raise InvalidInput("configuration_path", path, "is a directory")
+    def test_the_flat_file_is_read_again_after_some_seconds(self) -> None:
+        reads: list[str] = []
+        clock = SetClock()
 
+        async def read(path: str) -> bytes | None:
+            reads.append(path)
+            return FLAT
+
+        @run_in_loop
+        async def body() -> None:
+            reading = Router(deps(read, clock), sliced=FakeSource(), shared=FakeSource())
+            own = request(b'{"ipam": {"type": "whereabouts", "configuration_path": "/own"}}')
+            for _ in range(3):
+                await reading.read_flat_file(own)
+            clock.pass_time(FLAT_FILE_MAX_AGE)
+            await reading.read_flat_file(own)
+
+        body()
+        assert ["/own", "/own"] == reads
+
+    def test_unknown_keys_are_logged_once_per_network(self) -> None:
+        lines = LogLines()
+        lines.attach()
+        try:
+            routing = router()
+            for _ in range(2):
+                own = request(b'{"name": "red", "ipam": {"type": "whereabouts", "fork": 1}}')
+                assert routing.parse(own, PodIdentity())
+        finally:
+            lines.detach()
+        (warning,) = lines.warnings
+        assert "unknown keys" in warning
+        assert "keys=fork" in warning
+        assert "network=red" in warning
+
+    def test_invalid_configurations_are_rejected_with_the_reason(self) -> None:
         bad = b'{"ipam": {"type": "whereabouts", "range": "foo"}}'
-        for plugin_request, read_file in ((request(bad), lambda _path: None), (request(ONE), directory)):
+        for stdin, flat_file in ((bad, None), (ONE, InvalidInput("configuration_path", "/x", "is a directory"))):
             with pytest.raises(CniError) as caught:
-                router(read_file=read_file).parse(plugin_request, PodIdentity())
+                parsed_with_file(stdin, flat_file)
             assert ErrorCode.INVALID_CONFIG is caught.value.code
+
+    @pytest.mark.parametrize(
+        "flat", [b"secret", b'{"range": "secret"}', b'{"range": 7, "x": "secret"}', b'{"routes": [{"dst": "secret"}]}']
+    )
+    def test_errors_do_not_contain_what_the_flat_file_contains(self, flat: bytes) -> None:
+        with pytest.raises(CniError, match="flat file") as caught:
+            parsed_with_file(b'{"ipam": {"type": "whereabouts"}}', flat)
+        assert "secret" not in str(caught.value)
+
+    def test_an_error_in_the_configuration_itself_is_shown_also_with_a_flat_file(self) -> None:
+        with pytest.raises(CniError, match="range 'foo'"):
+            parsed_with_file(b'{"ipam": {"type": "whereabouts", "range": "foo"}}', FLAT)
 
     @pytest.mark.parametrize(
         "args",
@@ -160,6 +216,12 @@ class TestParse:
 
 
 class TestRouting:
+    @run_in_loop
+    async def test_without_a_range_or_flat_file_the_add_fails_and_names_both(self) -> None:
+        with pytest.raises(CniError, match="no range.*flat file") as caught:
+            await router().allocate(parsed(b'{"ipam": {"type": "whereabouts"}}'))
+        assert ErrorCode.INVALID_CONFIG is caught.value.code
+
     @run_in_loop
     async def test_ranges_with_a_slice_size_go_to_slices_and_others_to_shared_ranges(self) -> None:
         sliced, shared = FakeSource(), FakeSource()

@@ -342,6 +342,15 @@ class TestRejections:
 
         run_scenario(scenario)
 
+    def test_unknown_keys_are_reported_on_the_nad(self, run_scenario: RunScenario) -> None:
+        async def scenario(env: SliceEnv) -> None:
+            env.start()
+            await env.create_nad("red", network_name="red", range="10.1.0.0/24", enable_l3=True)
+            (event,) = await env.wait_events("UnknownKeys")
+            assert ("red", True) == (event.regarding.name, "no effect: enable_l3" in event.note)
+
+        run_scenario(scenario)
+
     def test_a_slice_size_is_suggested_for_fast_ipam(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             for name in ("n1", "n2", "n3"):

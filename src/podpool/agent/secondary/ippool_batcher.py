@@ -31,6 +31,7 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.shared_range_client import IPPoolClient, apply_changes, overlapping_pools
 from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
+from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.kube.backoff import Backoff
@@ -39,13 +40,15 @@ from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.cni_args import PodInterface
-from podpool.whereabouts.config import IpamConfig, RangeConfig
+from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
 from podpool.whereabouts.ippool import AllocationChange, parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier, reservation_name
 from podpool.whereabouts.shared_range import RangeFull, RangeSliced, allocate, needs_reservation, removals
 
 BLOCKED_SECONDS = 30.0
 """For how long an address is skipped after a reservation of another owner was found."""
+MAX_SLEEP_FOR_RACE = 5
+"""Seconds of `sleep_for_race`, a test aid: requests of other networks wait too."""
 BLOCKED = ReservationSpec()
 """Blocks an address for every owner."""
 
@@ -55,6 +58,9 @@ Unavailable = Mapping[Address, ReservationSpec]
 
 class ReleasedWhileWaiting(PodpoolError):
     """A DEL arrived while an ADD waited."""
+
+    def __init__(self) -> None:
+        super().__init__("the sandbox was deleted while it waited for an address")
 
 
 class PoolRequest:
@@ -72,8 +78,9 @@ class PoolRequest:
         """The address of an entry that must be removed, because another owner has reserved it."""
 
     def finish(self, outcome: Address | PodpoolError | None = None) -> None:
-        """Set the outcome."""
-        self.outcome, self.done = outcome, True
+        """Set the outcome; a DEL may have set one before."""
+        if not self.done:
+            self.outcome, self.done = outcome, True
 
 
 class SharedCooldown:
@@ -145,7 +152,7 @@ class IPPoolBatcher:
         for each in self._pending():
             same_sandbox = (each.owner.container_id, each.owner.ifname) == (owner.container_id, owner.ifname)
             if each.range and same_sandbox:
-                each.finish(ReleasedWhileWaiting("the sandbox was deleted while it waited for an address"))
+                each.finish(ReleasedWhileWaiting())
 
     async def _process_until_done(self, request: PoolRequest) -> None:
         backoff = Backoff(rng=self._deps.rng, base=0.02, maximum=0.5)
@@ -169,12 +176,13 @@ class IPPoolBatcher:
     async def _process_batch(self) -> None:
         requests = self._pending()
         pools = await self._client.list_pools()
-        times = [each.config.leader for each in requests if each.range and each.config.overlap_checked]
         overlaps = self._identifier.name in pools and any(overlapping_pools(pools, self._identifier))
-        if self._third_party and times and overlaps:
-            await self._client.run_with_lease(times[0], self._process_with_lease)
+        checked = [each for each in requests if each.range and each.config.overlap_checked]
+        times = _lease_times(checked) if self._third_party and overlaps else None
+        if times:
+            await self._client.run_with_lease(times, self._process_with_lease)
         else:
-            await self._try(requests, pools, with_lease=False)
+            await self._try([each for each in requests if not each.done], pools, with_lease=False)
 
     async def _process_with_lease(self) -> None:
         requests = self._pending()
@@ -199,7 +207,7 @@ class IPPoolBatcher:
         added = self._choose_all(requests, spec, pools, removed)
         reserved = [each for request, changes in released.items() if request.config.overlap_checked for each in changes]
         await gather_all(*map(self._release_reservation, reserved))
-        await asyncio.sleep(max((each.config.sleep_for_race for each in added), default=0))
+        await asyncio.sleep(min(max((each.config.sleep_for_race for each in added), default=0), MAX_SLEEP_FOR_RACE))
         removed_changes = [change for changes in removed.values() for change in changes]
         await self._client.patch_pool(pool, [*removed_changes, *added.values()])
         for request, changes in released.items():
@@ -320,6 +328,19 @@ class IPPoolBatcher:
         with suppress(InvalidInput):  # an address without a valid reservation name was never reserved
             name = reservation_name(change.address, network=self._identifier.network)
             await self._client.release_reservation(name, self._identifier.name, change)
+
+
+def _lease_times(requests: Sequence[PoolRequest]) -> LeaderElectionConfig | None:
+    """Return the times of the first request whose times are valid; fail the others, each with its own reason."""
+    valid: LeaderElectionConfig | None = None
+    for each in requests:
+        try:
+            times = each.config.leader.validated()
+        except InvalidInput as error:
+            each.finish(CniError(ErrorCode.INVALID_CONFIG, str(error)))  # its entry may be stored already
+        else:
+            valid = valid or times
+    return valid
 
 
 def _removals(

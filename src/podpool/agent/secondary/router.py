@@ -5,12 +5,14 @@ sliced or all shared, and each kind is a source. DEL and GC go to both sources, 
 changed since the ADD.
 """
 
+from contextlib import suppress
 from functools import lru_cache
 from typing import Protocol
 
 import msgspec
 
 from podpool.agent.deps import AgentDeps
+from podpool.agent.netns import recorded_netns
 from podpool.agent.records import PodIdentity
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
@@ -18,10 +20,14 @@ from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_args import CniArgs, PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config, read_struct
 from podpool.whereabouts.config import IpamConfig, RangeConfig, parse_ipam_config
-from podpool.whereabouts.raw_config import RawIpamConfig, flat_file_paths, uses_node_pool
+from podpool.whereabouts.raw_config import RawIpamConfig, uses_node_pool
 
 CONFIG_CACHE_SIZE = 64
-"""Parsed configurations that are kept."""
+"""Parsed configurations, and flat files, that are kept."""
+FLAT_FILE_MAX_AGE = 2.0
+"""Seconds after which the flat file is read again: an administrator's change applies soon, and an ADD seldom waits."""
+MAX_REPORTED = 1000
+"""Networks whose unknown keys are logged."""
 REQUEST_TIMEOUT = 25.0
 """Seconds within which a request must be answered: the plugin waits 30."""
 
@@ -33,6 +39,8 @@ class AddressRequest(msgspec.Struct, frozen=True, kw_only=True):
     owner: PodInterface
     deadline: float = 0.0
     """When the answer is due, on the boot clock."""
+    pod_uid: str = ""
+    netns: str = ""
 
     @property
     def ranges(self) -> tuple[RangeConfig, ...]:
@@ -43,6 +51,12 @@ class AddressRequest(msgspec.Struct, frozen=True, kw_only=True):
     def attachment(self) -> Attachment:
         """The owner without its Pod, as the journal contains it."""
         return Attachment(container_id=self.owner.container_id, ifname=self.owner.ifname)
+
+
+class _FlatFile(msgspec.Struct, frozen=True):
+    content: bytes | None
+    """None if there is none."""
+    read_at: float
 
 
 class AddressSource(Protocol):
@@ -75,22 +89,49 @@ class Router:
         self._deps = deps
         self._sliced = sliced
         self._shared = shared
+        self._flat_files: dict[str, _FlatFile | InvalidInput] = {}
+        """By `configuration_path`."""
+        self._reported: set[str] = set()
+
+    async def read_flat_file(self, request: PluginRequest) -> None:
+        """Read the flat file of a configuration, unless it was read within the last seconds; `parse` then uses it."""
+        with suppress(CniError):  # which `parse` raises
+            path, now = _flat_file_path(request.stdin), self._deps.clock.boot()
+            known = None if path is None else self._flat_files.get(path)
+            if path is None or (isinstance(known, _FlatFile) and now - known.read_at < FLAT_FILE_MAX_AGE):
+                return
+            while len(self._flat_files) >= CONFIG_CACHE_SIZE:
+                del self._flat_files[next(iter(self._flat_files))]
+            try:
+                self._flat_files[path] = _FlatFile(await self._deps.read_flat_file(path), now)
+            except InvalidInput as error:
+                self._flat_files[path] = error
 
     def parse(self, request: PluginRequest, pod: PodIdentity) -> AddressRequest | None:
-        """Parse a request of the plugin. None if it is for the node's pool; raises `CniError`."""
-        paths = _flat_file_paths(request.stdin)
-        if paths is None:
+        """Parse a request of the plugin, with its flat file as last read. None if it is for the node's pool.
+
+        Raises `CniError`.
+        """
+        path = _flat_file_path(request.stdin)
+        if path is None:
             return None
         owner, args = _owner(request, pod)
+        flat = self._flat_files.get(path)
         try:
-            flat = next((each for each in map(self._deps.read_file, paths) if each is not None), None)
-            config = _config(request.stdin, flat, args)
+            if isinstance(flat, InvalidInput):
+                raise flat
+            config = _config(request.stdin, flat.content if flat else None, args)
         except InvalidInput as error:
             raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
-        return AddressRequest(config=config, owner=owner, deadline=self._deps.clock.boot() + REQUEST_TIMEOUT)
+        self._report_unknown_keys(config)
+        deadline, netns = self._deps.clock.boot() + REQUEST_TIMEOUT, recorded_netns(request.netns)
+        return AddressRequest(config=config, owner=owner, deadline=deadline, pod_uid=pod.uid, netns=netns)
 
     async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
-        """Return one address per range; none for a request without ranges."""
+        """Return one address per range; none for a request with only static addresses."""
+        if not request.ranges and not request.config.addresses:
+            remedy = "set ipam.range or ipam.ipRanges, or mount the flat file that has it"
+            raise CniError(ErrorCode.INVALID_CONFIG, f"the configuration has no range: {remedy}")
         return await self._source(request).allocate(request) if request.ranges else ()
 
     async def release(self, attachment: Attachment, request: AddressRequest | None) -> None:
@@ -112,6 +153,16 @@ class Router:
         await self._sliced.collect_garbage(network, valid)
         await self._shared.collect_garbage(network, valid)
 
+    def _report_unknown_keys(self, config: IpamConfig) -> None:
+        """Log the keys of a network that are skipped, once."""
+        if config.unknown_keys and config.name not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(config.name)
+            self._deps.log.warning(
+                "network configuration has unknown keys, which have no effect",
+                network=config.name,
+                keys=", ".join(config.unknown_keys),
+            )
+
     def _source(self, request: AddressRequest) -> AddressSource:
         """Return the source of a request. A configuration of both kinds is rejected, also by the controller."""
         try:
@@ -123,29 +174,29 @@ class Router:
 
 def reject_ranges(stdin: bytes) -> None:
     """Raise `CniError` for a configuration with ranges: this agent serves only the node's pool."""
-    if _flat_file_paths(stdin) is not None:
+    if _flat_file_path(stdin) is not None:
         reason = "the configuration has ranges, but this agent serves only the node's pool"
         raise CniError(ErrorCode.INVALID_CONFIG, f"{reason}: start it with --whereabouts-namespace")
 
 
-def _flat_file_paths(stdin: bytes) -> tuple[str, ...] | None:
-    """Return where the flat file may be; None if the configuration is for the node's pool or another plugin."""
+def _flat_file_path(stdin: bytes) -> str | None:
+    """Return the `configuration_path`; None if the configuration is for the node's pool or another plugin."""
     text = stdin.lower()
     if b"range" not in text and b"whereabouts" not in text:
         return None  # fast path: nearly all requests are for the node's pool
     try:
-        return _parse_flat_file_paths(stdin)
+        return _parse_flat_file_path(stdin)
     except InvalidInput as error:
         raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
 
 
 @lru_cache(maxsize=CONFIG_CACHE_SIZE)
-def _parse_flat_file_paths(stdin: bytes) -> tuple[str, ...] | None:
+def _parse_flat_file_path(stdin: bytes) -> str | None:
     network = read_network_config(stdin)
     if not network.is_served:
         return None
     inline = read_struct(network.ipam or {}, RawIpamConfig, at="ipam")
-    return None if uses_node_pool(inline) else flat_file_paths(inline)
+    return None if uses_node_pool(inline) else inline.configuration_path
 
 
 @lru_cache(maxsize=CONFIG_CACHE_SIZE)

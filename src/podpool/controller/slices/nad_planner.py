@@ -43,6 +43,8 @@ class NADPlanner:
                 self._deps.events.nad_rejected(involved, rejection)
         for each in parsed:
             self._suggest_size(each)
+            for source in filter(None, [self._nads.get(each.key)] if each.config.unknown_keys else ()):
+                self._deps.events.unknown_keys(source, each.config.unknown_keys)
         return self.plan
 
     def known_names(self, *networks: str) -> KnownNames:
