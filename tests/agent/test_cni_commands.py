@@ -61,7 +61,45 @@ class TestCheck:
         assert 6 == code(await env.call("CHECK", "a", prevResult={"ips": 7}))
 
 
+class TestEmptyVersion:
+    """libcni writes the key also when a configuration does not have it: an empty version is the oldest."""
+
+    @in_node_env
+    async def test_add_and_del_are_served_in_the_form_of_the_oldest(self, env: NodeEnv) -> None:
+        await env.start()
+        answer = json.loads((await env.call("ADD", "a", version="")).stdout)
+        assert "0.1.0" == answer["cniVersion"]
+        assert answer["ip4"]["ip"].endswith("/16")
+        assert "10.0.0.1" == answer["ip4"]["gateway"]
+        assert 0 == (await env.call("DEL", "a", version="")).exit_code
+        assert 0 == (await env.call("VERSION", "", version="")).exit_code
+
+    @in_node_env
+    async def test_later_commands_are_refused_with_the_version_in_the_error(self, env: NodeEnv) -> None:
+        await env.start()
+        for command in ("CHECK", "GC", "STATUS"):
+            error = json.loads((await env.call(command, "a", version="")).stdout)
+            assert (1, "0.1.0") == (error["code"], error["cniVersion"])
+            assert "has version 0.1.0" in error["msg"]
+
+    @in_node_env
+    async def test_other_errors_are_in_the_oldest_version_too(self, env: NodeEnv) -> None:
+        await env.start()
+        error = json.loads((await env.call("ADD", "", version="")).stdout)
+        assert (4, "0.1.0") == (error["code"], error["cniVersion"])
+
+
 class TestGC:
+    @in_node_env
+    async def test_null_attachments_are_an_empty_list(self, env: NodeEnv) -> None:
+        """Go writes a list without elements as null."""
+        agent = await env.start()
+        await env.add("a")
+        attached: dict[str, Any] = {"cni.dev/valid-attachments": None}
+        answer = await env.call("GC", "", version=NEWEST, **attached)
+        assert 0 == answer.exit_code
+        assert not agent.pool.assigned
+
     @in_node_env
     async def test_addresses_that_the_runtime_no_longer_lists_cool_down(self, env: NodeEnv) -> None:
         agent = await env.start()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from podpool.cni.protocol import (
     MAX_BODY,
+    MAX_VARIABLE,
     VERSIONS,
     BadFrame,
     CniError,
@@ -16,6 +17,7 @@ from podpool.cni.protocol import (
     IPConfig,
     PluginRequest,
     PluginResponse,
+    ResultExtras,
     add_result,
     decode_length,
     decode_request,
@@ -24,6 +26,7 @@ from podpool.cni.protocol import (
     encode_request,
     encode_response,
     error_result,
+    parse_attachment,
     parse_config,
     prev_result_addresses,
     requested_version,
@@ -43,6 +46,7 @@ requests = st.builds(
     path=text,
     stdin=st.binary(max_size=100),
 )
+KEYS = ["cniVersion", "name", "prevResult", "cni.dev/valid-attachments", "ips", "address", "containerID", "x"]
 V4 = IPConfig(address=parse_address("10.241.0.5"), prefix=16, gateway="10.241.0.1")
 V6 = IPConfig(address=parse_address("fd00::5"), prefix=64, gateway="fd00::1")
 
@@ -62,6 +66,25 @@ class TestFrames:
             decode_request(body)
         except BadFrame as error:
             assert "podpool cni install" in str(error)
+
+    @given(st.lists(st.binary(max_size=40), min_size=6, max_size=9))
+    def test_any_variables_are_text_or_refused(self, values: list[bytes]) -> None:
+        try:
+            request = decode_request(b"\0".join([b"podpool/1", *values]))
+        except (BadFrame, CniError) as error:
+            assert str(error).isprintable()
+        else:
+            request.container_id.encode()
+
+    @pytest.mark.parametrize("value", [b"\xff\xfe", b"a" * (MAX_VARIABLE + 1)])
+    @pytest.mark.parametrize("index", range(6))
+    def test_variable_that_is_not_utf8_or_too_long_is_refused_by_name(self, value: bytes, index: int) -> None:
+        values = [b"ADD", b"a", b"/ns", b"eth0", b"", b"/bin"]
+        values[index] = value
+        with pytest.raises(CniError, match="^CNI_") as raised:
+            decode_request(b"\0".join([b"podpool/1", *values, b"{}"]))
+        assert ErrorCode.INVALID_ENVIRONMENT is raised.value.code
+        assert len(str(raised.value)) < 200
 
     def test_variable_with_nul_is_rejected(self) -> None:
         with pytest.raises(InvalidInput, match="NUL"):
@@ -113,6 +136,29 @@ class TestResults:
         assert [{"address": "10.241.0.5/16"}] == result["ips"]
         assert [] == result["routes"]
 
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_gateways_and_default_routes_are_those_of_their_family_in_every_version(self, version: str) -> None:
+        result = json.loads(add_result([V4, V6], version).stdout)
+        if version in ("0.1.0", "0.2.0"):
+            gateways = [result["ip4"]["gateway"], result["ip6"]["gateway"]]
+            routes = [*result["ip4"]["routes"], *result["ip6"]["routes"]]
+        else:
+            gateways, routes = [each["gateway"] for each in result["ips"]], result["routes"]
+        assert ["10.241.0.1", "fd00::1"] == gateways
+        assert [{"dst": "0.0.0.0/0"}, {"dst": "::/0"}] == routes
+
+    @pytest.mark.parametrize("version", VERSIONS)
+    def test_configured_routes_and_dns_replace_the_default_in_every_version(self, version: str) -> None:
+        routes = [{"dst": "10.0.0.0/8", "gw": "10.241.0.9"}, {"dst": "fd01::/64"}]
+        extras = ResultExtras(routes=routes, dns={"nameservers": ["10.0.0.10"]})
+        result = json.loads(add_result([V4, V6], version, extras=extras).stdout)
+        if version in ("0.1.0", "0.2.0"):
+            assert [routes[0]] == result["ip4"]["routes"]
+            assert [routes[1]] == result["ip6"]["routes"]
+        else:
+            assert routes == result["routes"]
+        assert {"nameservers": ["10.0.0.10"]} == result["dns"]
+
     def test_error_has_its_code_and_exit_code_1(self) -> None:
         response = error_result(CniError(ErrorCode.TRY_AGAIN_LATER, "later", "why"), "0.4.0")
         assert {"cniVersion": "0.4.0", "code": 11, "msg": "later", "details": "why"} == json.loads(response.stdout)
@@ -123,8 +169,51 @@ class TestResults:
 
 
 class TestConfiguration:
-    def test_default_version_is_the_oldest(self) -> None:
-        assert "0.1.0" == parse_config(b'{"name": "net"}').cni_version
+    @pytest.mark.parametrize("stdin", [b'{"name": "net"}', b'{"cniVersion": ""}', b'{"cniVersion": null}'])
+    def test_default_version_is_the_oldest(self, stdin: bytes) -> None:
+        assert "0.1.0" == parse_config(stdin).cni_version == requested_version(stdin)
+        with pytest.raises(CniError, match="CHECK requires CNI 0.4.0 or later, the configuration has version 0.1.0"):
+            parse_config(stdin, command="CHECK")
+
+    @given(
+        st.binary(max_size=60)
+        | st.recursive(
+            st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+            lambda each: st.lists(each, max_size=3) | st.dictionaries(st.sampled_from(KEYS), each, max_size=4),
+            max_leaves=8,
+        ).map(lambda value: json.dumps(value).encode()),
+        st.sampled_from(["ADD", "CHECK", "GC", "STATUS"]),
+    )
+    def test_anything_is_a_configuration_or_refused(self, stdin: bytes, command: str) -> None:
+        assert requested_version(stdin) in VERSIONS
+        try:
+            prev_result_addresses(parse_config(stdin, command=command))
+        except CniError as error:
+            assert error.message
+
+    @pytest.mark.parametrize(
+        "stdin",
+        [
+            b"[" * 200_000,
+            b'{"cniVersion": "1.0.0", "x": ' + b"[" * 200_000 + b"}",
+            b'{"x": ' + b'{"a":' * 100_000 + b"1" + b"}" * 100_001,
+        ],
+    )
+    def test_deep_nesting_is_a_decode_failure(self, stdin: bytes) -> None:
+        with pytest.raises(CniError) as raised:
+            parse_config(stdin)
+        assert ErrorCode.DECODE_FAILURE == raised.value.code
+        assert "0.1.0" == requested_version(stdin)
+
+    def test_deep_prev_result_is_a_decode_failure(self) -> None:
+        with pytest.raises(CniError) as raised:
+            addresses_in(b'{"ips": ' + b"[" * 900 + b"]" * 900 + b"}")
+        assert ErrorCode.DECODE_FAILURE == raised.value.code
+
+    def test_long_network_name_is_refused(self) -> None:
+        with pytest.raises(CniError, match="255 characters") as raised:
+            parse_config(b'{"name": "%s"}' % (b"n" * 256))
+        assert ErrorCode.INVALID_CONFIG == raised.value.code
 
     @pytest.mark.parametrize("stdin", [b"", b"{", b"[]", b'{"cniVersion": 1}', b"\xff"])
     def test_invalid_configuration_is_a_decode_failure(self, stdin: bytes) -> None:
@@ -145,6 +234,37 @@ class TestConfiguration:
         with pytest.raises(CniError, match=f"{command} requires CNI") as raised:
             parse_config(b'{"cniVersion":"%s"}' % version.encode(), command=command)
         assert ErrorCode.INCOMPATIBLE_VERSION == raised.value.code
+
+
+class TestAttachment:
+    @pytest.mark.parametrize(
+        ("variable", "value"),
+        [
+            ("CNI_CONTAINERID", ""),
+            ("CNI_CONTAINERID", "../../etc"),
+            ("CNI_CONTAINERID", "a b"),
+            ("CNI_CONTAINERID", "a\n"),
+            ("CNI_CONTAINERID", "ä"),
+            ("CNI_CONTAINERID", "a" * 256),
+            ("CNI_IFNAME", ""),
+            ("CNI_IFNAME", "."),
+            ("CNI_IFNAME", "a/b"),
+            ("CNI_IFNAME", "a:b"),
+            ("CNI_IFNAME", "a b"),
+            ("CNI_IFNAME", "sixteencharacter"),
+        ],
+    )
+    def test_names_that_cni_does_not_allow_are_refused(self, variable: str, value: str) -> None:
+        names = {"CNI_CONTAINERID": "a", "CNI_IFNAME": "eth0", variable: value}
+        request = PluginRequest(command="ADD", container_id=names["CNI_CONTAINERID"], ifname=names["CNI_IFNAME"])
+        with pytest.raises(CniError, match=f"^{variable}") as raised:
+            parse_attachment(request)
+        assert ErrorCode.INVALID_ENVIRONMENT is raised.value.code
+
+    @pytest.mark.parametrize("container_id", ["a", "0f3" * 21, "A-b_c.d"])
+    def test_names_of_runtimes_are_accepted(self, container_id: str) -> None:
+        request = PluginRequest(command="ADD", container_id=container_id, ifname="net1")
+        assert container_id == parse_attachment(request).container_id
 
 
 class TestPrevResult:

@@ -5,7 +5,7 @@ import sys
 
 import msgspec
 
-from podpool.runtime.logging import JsonFormatter, log_context
+from podpool.runtime.logging import JsonFormatter, TextFormatter, log_context
 
 
 def record(**parts: object) -> logging.LogRecord:
@@ -40,3 +40,16 @@ def test_what_is_logged_meanwhile_says_what_it_is_about() -> None:
         line = msgspec.json.decode(JsonFormatter().format(record()))
     assert ("nodes", "n2") == (line["controller"], line["key"])
     assert "key" not in msgspec.json.decode(JsonFormatter().format(record()))
+
+
+def test_a_value_that_is_not_unicode_is_escaped() -> None:
+    """Such as the name of a file whose bytes are not UTF-8."""
+    hostile = record(fields={"file": "a\udcff", "count": 3})
+    assert "a\\udcff" == msgspec.json.decode(JsonFormatter().format(hostile))["file"]
+    assert r"file=a\udcff count=3" in TextFormatter().format(hostile)
+
+
+def test_a_value_cannot_add_a_line_or_control_a_terminal() -> None:
+    line = TextFormatter().format(record(fields={"network": "a\n2026-01-01 INFO forged", "pod": "\x1b[2J"}))
+    assert line.isprintable()
+    assert r'network="a\n2026-01-01 INFO forged"' in line

@@ -1,11 +1,11 @@
 """CNI requests of the plugin: ADD, DEL, CHECK, GC, STATUS and VERSION.
 
 A configuration is served from the node's pool (`pool_ipam`) or, if it has ranges, from slices and shared ranges
-(`secondary`). ADD is idempotent per attachment. A DEL of an unknown sandbox succeeds; a DEL releases what its own
-sandbox has and nothing else. DELs that the plugin left in a directory while no agent ran are processed before any ADD;
-one that cannot be read or removed stays, and blocks nothing. A GC releases what the runtime no longer lists in its
-network. STATUS reports whether an ADD could be served, not whether addresses are available: a failing STATUS makes the
-node NotReady and evicts its Pods.
+(`secondary`). Whatever the runtime sends, it gets a response. ADD is idempotent per attachment. A DEL of an unknown
+sandbox succeeds; a DEL releases what its own sandbox has and nothing else. DELs that the plugin left in a directory
+while no agent ran are processed before any ADD; one that cannot be read or removed stays, and blocks nothing. A GC
+releases what the runtime no longer lists in its network. STATUS reports whether an ADD could be served, not whether
+addresses are available: a failing STATUS makes the node NotReady and evicts its Pods.
 """
 
 import asyncio
@@ -13,9 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
+from podpool.agent.abandoned_adds import AbandonedAdds
 from podpool.agent.demand import AddRequest
 from podpool.agent.deps import AgentDeps
+from podpool.agent.netns import recorded_netns
+from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool_ipam import PoolIPAM
+from podpool.agent.pool_options import parse_pool_options
 from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.router import AddressRequest, reject_ranges
@@ -23,6 +27,7 @@ from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.cni import protocol as cni
 from podpool.core.addresses import Address
+from podpool.core.errors import PodpoolError
 from podpool.runtime.disk import Disk
 
 DEFERRED_DELETE_INTERVAL = 15.0
@@ -41,6 +46,8 @@ class CNIHandler:
         ipam: PoolIPAM,
         secondary: SecondaryNetworks | None,
         inputs: InputCollector,
+        confirmation: NodeConfirmation,
+        abandoned_adds: AbandonedAdds,
     ) -> None:
         self._deps = deps
         self._log = deps.log
@@ -48,6 +55,8 @@ class CNIHandler:
         self._ipam = ipam
         self._secondary = secondary
         self._inputs = inputs
+        self._confirmation = confirmation
+        self._abandoned_adds = abandoned_adds
         self._logged: set[str] = set()
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
@@ -62,18 +71,28 @@ class CNIHandler:
         """Answer the body of a request with the body of a response."""
         try:
             request = cni.decode_request(body)
+        except cni.CniError as error:
+            refusal = error
         except cni.BadFrame as error:
-            return cni.encode_response(
-                cni.error_result(cni.CniError(cni.ErrorCode.DECODE_FAILURE, str(error)), "1.0.0")
-            )
+            refusal = cni.CniError(cni.ErrorCode.DECODE_FAILURE, str(error))
+        else:
+            return cni.encode_response(await self._respond(request))
+        return cni.encode_response(cni.error_result(refusal, "1.0.0"))
+
+    async def _respond(self, request: cni.PluginRequest) -> cni.PluginResponse:
         try:
             unopened = None if self._state.opened else self._state.write_error
-            response = _io_error(request, unopened) if unopened else await self._command(request.command)(request)
-        except cni.CniError as error:
-            response = cni.error_result(error, cni.requested_version(request.stdin))
+            return _io_error(request, unopened) if unopened else await self._command(request.command)(request)
         except OSError as error:
-            response = _io_error(request, str(error))
-        return cni.encode_response(response)
+            return _io_error(request, str(error))
+        except cni.CniError as error:
+            refusal = error
+        except PodpoolError:
+            raise  # without a response the plugin retries
+        except Exception:  # noqa: BLE001  a defect: the runtime gets an error, other requests are served
+            self._log.exception("request failed", command=request.command, sandbox=request.container_id)
+            refusal = cni.CniError(cni.ErrorCode.INTERNAL, "internal error of the podpool agent: see its log")
+        return cni.error_result(refusal, cni.requested_version(request.stdin))
 
     async def run(self) -> None:
         """Process deferred DELs at an interval, until cancelled."""
@@ -103,16 +122,30 @@ class CNIHandler:
         return cni.version_result()
 
     async def _add(self, request: cni.PluginRequest) -> cni.PluginResponse:
+        attachment = cni.parse_attachment(request)
+        with self._abandoned_adds.undo_if_cancelled(attachment, self._log):
+            return await self._allocate(request, attachment)
+
+    async def _allocate(self, request: cni.PluginRequest, attachment: cni.Attachment) -> cni.PluginResponse:
         config = cni.parse_config(request.stdin)
-        attachment, wanted = _attachment(request), self._secondary_request(request)
+        wanted = await self._secondary_request(request)
         self.process_deferred_deletes()
         if wanted and self._secondary:
+            if wanted.config.sliced:
+                self._confirmation.on_add(self._state.node_fence)
             return _secondary_result(wanted, await self._secondary.router.allocate(wanted), config.cni_version)
-        add = AddRequest(attachment=attachment, pod=_pod(request), network=config.name)
-        return cni.add_result(await self._ipam.allocate(add), config.cni_version)
+        netns = recorded_netns(request.netns)
+        options = parse_pool_options(request)
+        add = AddRequest(
+            attachment=attachment, pod=_pod(request), network=config.name, netns=netns, addresses=options.addresses
+        )
+        self._confirmation.on_add(self._state.fence)
+        return cni.add_result(await self._ipam.allocate(add), config.cni_version, extras=options.extras)
 
     async def _delete(self, request: cni.PluginRequest) -> cni.PluginResponse:
-        attachment = _attachment(request)
+        attachment = cni.parse_attachment(request)
+        if self._secondary:
+            await self._secondary.router.read_flat_file(request)
         wanted = self._release(attachment, request)
         self._deps.changes.notify()
         if self._secondary:
@@ -121,7 +154,7 @@ class CNIHandler:
 
     async def _check(self, request: cni.PluginRequest) -> cni.PluginResponse:
         config = cni.parse_config(request.stdin, command=request.command)
-        attachment, wanted = _attachment(request), self._secondary_request(request)
+        attachment, wanted = cni.parse_attachment(request), await self._secondary_request(request)
         if wanted and self._secondary:
             assigned = tuple(map(str, await self._secondary.router.check(wanted)))
         else:
@@ -137,11 +170,11 @@ class CNIHandler:
 
     async def _gc(self, request: cni.PluginRequest) -> cni.PluginResponse:
         config = cni.parse_config(request.stdin, command=request.command)
-        if config.valid_attachments is None:
+        if config.valid_attachments is msgspec.UNSET:
             raise cni.CniError(
                 cni.ErrorCode.INVALID_CONFIG, "a GC without cni.dev/valid-attachments would release everything"
             )
-        valid = frozenset(config.valid_attachments)
+        valid = frozenset(config.valid_attachments or ())
         self._ipam.collect_garbage(config.name, valid)
         self._deps.changes.notify()
         if self._secondary:
@@ -150,27 +183,29 @@ class CNIHandler:
 
     async def _status(self, request: cni.PluginRequest) -> cni.PluginResponse:
         cni.parse_config(request.stdin, command=request.command)
-        secondary = self._secondary if self._secondary_request(request) else None
+        secondary = self._secondary if await self._secondary_request(request) else None
+        self._confirmation.on_add(self._state.node_fence if secondary else self._state.fence)
         reason = secondary.not_ready_reason() if secondary else self._inputs.not_ready_reason()
         if reason:
             raise cni.CniError(cni.ErrorCode.UNAVAILABLE, reason)
         return cni.PluginResponse()
 
-    def _secondary_request(self, request: cni.PluginRequest) -> AddressRequest | None:
+    async def _secondary_request(self, request: cni.PluginRequest) -> AddressRequest | None:
         """Return the ranges that a request is about; None when it is about the node's pool."""
         if self._secondary:
+            await self._secondary.router.read_flat_file(request)
             return self._secondary.router.parse(request, _pod(request))
         reject_ranges(request.stdin)
         return None
 
     def _release(self, attachment: cni.Attachment, request: cni.PluginRequest) -> AddressRequest | None:
         """Release what a sandbox has on this node, whatever its configuration; return the ranges of that."""
-        self._ipam.release(attachment)
+        self._ipam.schedule_release(attachment)
         if self._secondary is None:
             return None
         self._secondary.slice_ipam.schedule_release(attachment)
         try:
-            return self._secondary_request(request)
+            return self._secondary.router.parse(request, _pod(request))
         except cni.CniError as error:
             pod = _pod(request).qualified_name
             self._log.warning(
@@ -184,7 +219,7 @@ class CNIHandler:
     def _process_deferred(self, directory: Disk, name: str) -> None:
         try:
             request = cni.decode_request(directory.read(name) or b"")
-            attachment = _attachment(request)
+            attachment = cni.parse_attachment(request)
         except (cni.BadFrame, cni.CniError) as error:
             self._log.warning("deferred DEL is invalid, its file is removed", file=name, error=error)
         else:
@@ -214,13 +249,6 @@ def _io_error(request: cni.PluginRequest, reason: str) -> cni.PluginResponse:
     code = cni.ErrorCode.UNAVAILABLE if request.command == "STATUS" else cni.ErrorCode.IO_FAILURE
     error = cni.CniError(code, "the agent cannot write its journal: check the node's disk", reason)
     return cni.error_result(error, cni.requested_version(request.stdin))
-
-
-def _attachment(request: cni.PluginRequest) -> cni.Attachment:
-    for variable, value in (("CNI_CONTAINERID", request.container_id), ("CNI_IFNAME", request.ifname)):
-        if not value:
-            raise cni.CniError(cni.ErrorCode.INVALID_ENVIRONMENT, f"{variable} is not set")
-    return cni.Attachment(container_id=request.container_id, ifname=request.ifname)
 
 
 def _pod(request: cni.PluginRequest) -> PodIdentity:

@@ -16,6 +16,7 @@ new protocol name.
 """
 
 import enum
+import re
 import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -23,7 +24,7 @@ from typing import Any
 import msgspec
 
 from podpool.core.addresses import Address, Family, parse_address
-from podpool.core.errors import InvalidInput, PodpoolError
+from podpool.core.errors import InvalidInput, PodpoolError, quoted
 
 PROTOCOL = b"podpool/1"
 MAX_BODY = 1 << 20
@@ -31,14 +32,24 @@ MAX_BODY = 1 << 20
 
 VERSIONS = ("0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0")
 OLDEST_VERSION = VERSIONS[0]
-"""The version of a configuration that states none."""
+"""The version of a configuration that states none; libcni writes an empty one for it."""
 COMMAND_SINCE = {"CHECK": "0.4.0", "GC": "1.1.0", "STATUS": "1.1.0"}
 """The CNI version that introduced a command; commands not listed exist in every version."""
 DEFAULT_ROUTES = {Family.V4: "0.0.0.0/0", Family.V6: "::/0"}
 
+MAX_VARIABLE = 8192
+"""Bytes of one variable: an argument list or a search path takes a few hundred."""
+MAX_NAME = 255
+"""Characters of a container ID or network name, which go into records and file names."""
+MAX_IFNAME = 15
+"""Characters of an interface name in Linux."""
+
 _LENGTH = struct.Struct("!I")
 HEADER_SIZE = _LENGTH.size
-_VARIABLES = 6
+_VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
+_CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_UNDECODABLE = (ValueError, RecursionError)
+"""What decoding of arbitrary JSON raises; msgspec's errors are ValueErrors."""
 
 
 class PluginRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -92,20 +103,29 @@ def encode_request(request: PluginRequest) -> bytes:
     for value in values:
         if "\0" in value:
             raise InvalidInput("CNI variable", value, "must not contain NUL")
-    encoded = [value.encode("utf-8", "surrogateescape") for value in values]
+    encoded = [value.encode("utf-8", "surrogateescape") for value in values]  # as the runtime's bytes were
     return b"\0".join([PROTOCOL, *encoded, request.stdin])
 
 
 def decode_request(body: bytes) -> PluginRequest:
-    """Decode the body of a request; raises `BadFrame`."""
-    protocol, *values = body.split(b"\0", _VARIABLES + 1)
-    if protocol != PROTOCOL or len(values) != _VARIABLES + 1:
+    """Decode the body of a request; raises `BadFrame`, and `CniError` for a variable that is not text."""
+    protocol, *values = body.split(b"\0", len(_VARIABLES) + 1)
+    if protocol != PROTOCOL or len(values) != len(_VARIABLES) + 1:
         raise BadFrame(f"not a {PROTOCOL.decode()} request: reinstall the plugin with `podpool cni install`")
     *encoded, stdin = values
-    command, container_id, netns, ifname, args, path = (value.decode("utf-8", "surrogateescape") for value in encoded)
+    command, container_id, netns, ifname, args, path = map(_decode_variable, _VARIABLES, encoded)
     return PluginRequest(
         command=command, container_id=container_id, netns=netns, ifname=ifname, args=args, path=path, stdin=stdin
     )
+
+
+def _decode_variable(name: str, value: bytes) -> str:
+    if len(value) > MAX_VARIABLE:
+        raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"{name} has {len(value)} bytes, the limit is {MAX_VARIABLE}")
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"{name} {quoted(value)} is not UTF-8") from None
 
 
 def encode_response(response: PluginResponse) -> bytes:
@@ -132,6 +152,8 @@ class ErrorCode(enum.IntEnum):
     UNAVAILABLE = 50
     CHECK_MISMATCH = 100
     """Specific to podpool (100 and above): CHECK found other addresses than ADD assigned."""
+    INTERNAL = 999
+    """As in libcni: an error that should not occur."""
 
 
 class CniError(PodpoolError):
@@ -147,11 +169,19 @@ class CniError(PodpoolError):
 class NetConf(msgspec.Struct, frozen=True, rename="camel"):
     """The network configuration: the fields that an IPAM plugin reads."""
 
-    cni_version: str = OLDEST_VERSION
+    stated_version: str | None = msgspec.field(name="cniVersion", default=None)
+    """As written: use `cni_version`."""
     name: str = ""
     prev_result: msgspec.Raw = msgspec.Raw(b"{}")
-    valid_attachments: tuple["Attachment", ...] | None = msgspec.field(name="cni.dev/valid-attachments", default=None)
-    """What a GC must keep; None if the configuration does not list it."""
+    valid_attachments: tuple["Attachment", ...] | msgspec.UnsetType | None = msgspec.field(
+        name="cni.dev/valid-attachments", default=msgspec.UNSET
+    )
+    """What a GC must keep. libcni writes an empty list as null; unset if the configuration does not have it."""
+
+    @property
+    def cni_version(self) -> str:
+        """The CNI version."""
+        return self.stated_version or OLDEST_VERSION
 
 
 class Attachment(msgspec.Struct, frozen=True):
@@ -185,27 +215,42 @@ def parse_config(stdin: bytes, *, command: str = "ADD") -> NetConf:
     """Parse the configuration; raises `CniError`, also when its version does not define the command."""
     try:
         config = msgspec.json.decode(stdin, type=NetConf)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except _UNDECODABLE as error:
         raise CniError(ErrorCode.DECODE_FAILURE, "the network configuration cannot be read", str(error)) from error
-    if config.cni_version not in VERSIONS:
-        known = ", ".join(VERSIONS)
-        raise CniError(
-            ErrorCode.INCOMPATIBLE_VERSION,
-            f"CNI version {config.cni_version!r} is not supported",
-            f"supported: {known}",
-        )
+    version = config.cni_version
+    if version not in VERSIONS:
+        supported = f"supported: {', '.join(VERSIONS)}"
+        raise CniError(ErrorCode.INCOMPATIBLE_VERSION, f"CNI version {quoted(version)} is not supported", supported)
     since = COMMAND_SINCE.get(command, OLDEST_VERSION)
-    if VERSIONS.index(config.cni_version) < VERSIONS.index(since):
-        message = f"{command} requires CNI {since} or later, the configuration has version {config.cni_version}"
+    if VERSIONS.index(version) < VERSIONS.index(since):
+        message = f"{command} requires CNI {since} or later, the configuration has version {version}"
         raise CniError(ErrorCode.INCOMPATIBLE_VERSION, message)
+    if len(config.name) > MAX_NAME:
+        message = f"name {quoted(config.name)} has more than {MAX_NAME} characters"
+        raise CniError(ErrorCode.INVALID_CONFIG, message)
     return config
+
+
+def parse_attachment(request: PluginRequest) -> "Attachment":
+    """Return the interface of a request; raises `CniError` for names that the CNI specification does not allow."""
+    container_id, ifname = request.container_id, request.ifname
+    for variable, value in (("CNI_CONTAINERID", container_id), ("CNI_IFNAME", ifname)):
+        if not value:
+            raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"{variable} is not set")
+    if len(container_id) > MAX_NAME or not _CONTAINER_ID.fullmatch(container_id):
+        rule = f"must be up to {MAX_NAME} letters, digits, '_', '.' and '-', and start with a letter or digit"
+        raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_CONTAINERID {quoted(container_id)} {rule}")
+    if len(ifname) > MAX_IFNAME or ifname in (".", "..") or any(each in "/:" or each.isspace() for each in ifname):
+        rule = f"must be up to {MAX_IFNAME} characters without '/', ':' and spaces"
+        raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_IFNAME {quoted(ifname)} {rule}")
+    return Attachment(container_id=container_id, ifname=ifname)
 
 
 def prev_result_addresses(config: NetConf) -> list[str]:
     """Return the addresses in the configuration's `prevResult`; raises `CniError`."""
     try:
         result = msgspec.json.decode(config.prev_result, type=PrevResult)
-    except msgspec.DecodeError as error:
+    except _UNDECODABLE as error:
         raise CniError(ErrorCode.DECODE_FAILURE, "prevResult cannot be read", str(error)) from error
     return [_normalized(each.address.partition("/")[0]) for each in result.ips]
 
@@ -218,26 +263,35 @@ def _normalized(address: str) -> str:
         return address
 
 
+class _Version(msgspec.Struct, frozen=True, rename="camel"):
+    cni_version: str | None = None
+
+
 def requested_version(stdin: bytes) -> str:
     """Return the version in which to report an error, even if the rest of the configuration is invalid."""
     try:
-        version = msgspec.json.decode(stdin, type=NetConf).cni_version
-    except (msgspec.DecodeError, UnicodeDecodeError):
+        version = msgspec.json.decode(stdin, type=_Version).cni_version
+    except _UNDECODABLE:
         return OLDEST_VERSION
     return version if version in VERSIONS else OLDEST_VERSION
 
 
 class ResultExtras(msgspec.Struct, frozen=True, kw_only=True):
-    """Routes and DNS from the configuration. Without it each family with a gateway gets a default route."""
+    """Routes and DNS of a result. Without routes each family with a gateway gets a default route."""
 
-    routes: Sequence[Mapping[str, Any]] = ()
+    routes: Sequence[Mapping[str, Any]] | None = None
     dns: Mapping[str, Any] = {}
 
 
-def add_result(ips: Sequence[IPConfig], version: str, *, extras: ResultExtras | None = None) -> PluginResponse:
+def add_result(
+    ips: Sequence[IPConfig],
+    version: str,
+    *,
+    extras: ResultExtras = ResultExtras(),  # noqa: B008  frozen
+) -> PluginResponse:
     """Return the result of an ADD in the form of its version; the oldest form has one address per family."""
     result: dict[str, Any] = {"cniVersion": version}
-    routes = _routes(ips) if extras is None else [dict(each) for each in extras.routes]
+    routes = _default_routes(ips) if extras.routes is None else [dict(each) for each in extras.routes]
     if version in ("0.1.0", "0.2.0"):
         for ip in ips:
             v6 = ip.address.family is Family.V6
@@ -254,14 +308,14 @@ def add_result(ips: Sequence[IPConfig], version: str, *, extras: ResultExtras | 
             for ip in ips
         ]
         result["routes"] = routes
-    return PluginResponse(msgspec.json.encode({**result, "dns": extras.dns if extras else {}}))
+    return PluginResponse(msgspec.json.encode({**result, "dns": extras.dns}))
 
 
 def _gateway(ip: IPConfig) -> dict[str, str]:
     return {"gateway": ip.gateway} if ip.gateway else {}
 
 
-def _routes(ips: Sequence[IPConfig]) -> list[dict[str, str]]:
+def _default_routes(ips: Sequence[IPConfig]) -> list[dict[str, str]]:
     """Return one default route for each family that has a gateway."""
     families = dict.fromkeys(ip.address.family for ip in ips if ip.gateway)
     return [{"dst": DEFAULT_ROUTES[family]} for family in families]

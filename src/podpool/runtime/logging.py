@@ -100,7 +100,10 @@ class JsonFormatter(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line, enc_hook=str).decode()
+        try:
+            return msgspec.json.encode(line, enc_hook=str).decode()
+        except UnicodeEncodeError:  # such as the name of a file that is not UTF-8
+            return msgspec.json.encode({key: _encodable(value) for key, value in line.items()}).decode()
 
 
 class TextFormatter(logging.Formatter):
@@ -116,9 +119,14 @@ class TextFormatter(logging.Formatter):
 
 
 def _text(value: object) -> str:
-    text = str(value)
-    quoted = not text or any(each.isspace() or each in '"=' for each in text)
+    text = _encodable(value)
+    quoted = not text.isprintable() or not text or any(each.isspace() or each in '"=' for each in text)
     return msgspec.json.encode(text).decode() if quoted else text
+
+
+def _encodable(value: object) -> str:
+    """Return a value as text, with escapes for what is not Unicode."""
+    return str(value).encode(errors="backslashreplace").decode()
 
 
 def configure_logging(*, level: str = "info", log_format: str = "auto") -> None:
