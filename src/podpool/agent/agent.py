@@ -5,6 +5,7 @@
     programmed NC versions -> pool                                                  underlay
     plugin's request -> pool or secondary networks -> journal -> response           cni_handler
     Node and NNC (quorum reads) -> fence                                            node_confirmation
+    sandboxes of the runtime, Pods, network namespaces -> releases                  sandbox_gc
     Pods that wait for addresses -> Node condition, taint, Event                    node_condition
 
 A part that changes the state calls `deps.changes.notify()`; `_on_change` then has every other part evaluate it. A
@@ -14,6 +15,7 @@ cancelled agent writes the clean-shutdown marker, so that the node's addresses n
 import asyncio
 from collections.abc import Sequence
 
+from podpool.agent.abandoned_adds import AbandonedAdds
 from podpool.agent.cni_handler import CNIHandler
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import AgentDeps, AgentOptions
@@ -27,6 +29,7 @@ from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool import Pool
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
+from podpool.agent.sandbox_gc import SandboxGC
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.shortage_reporter import NodeConditionReporter
@@ -59,13 +62,18 @@ class Agent:
         self._secondary: SecondaryNetworks | None = None
         if options.whereabouts_namespace:
             self._secondary = SecondaryNetworks(deps, options, state, self._informers.pods.cache)
-        self._confirmation = NodeConfirmation(deps, state, self._nnc, self._secondary)
+        self._confirmation = NodeConfirmation(deps, state, self._nnc, self._secondary, demand)
         self._condition = NodeConditionReporter(deps, options, self._informers, self._inputs)
-        self._monitor = PoolMonitor(deps, options, state, self._nnc, self._inputs, self._condition, self._confirmation)
+        self._monitor = PoolMonitor(deps, state, self._nnc, self._inputs, self._condition, self._confirmation)
         self._ipam = PoolIPAM(deps, options, state, demand, self._inputs)
         self._lost_grant_gc = LostGrantGC(deps, state, self._informers.pods.cache, self._ipam.added)
+        sources = (self._ipam, *(self._secondary.sources if self._secondary else ()))
+        self._sandbox_gc = SandboxGC(deps, self._informers.pods.cache, sources)
         self._underlay = UnderlayPoller(deps, state, deps.underlay) if deps.underlay else None
-        self._handler = CNIHandler(deps, state, self._ipam, self._secondary, self._inputs)
+        self._abandoned_adds = AbandonedAdds(sources)
+        self._handler = CNIHandler(
+            deps, state, self._ipam, self._secondary, self._inputs, self._confirmation, self._abandoned_adds
+        )
         deps.changes.subscribe(self._on_change)
         self.ready = asyncio.Event()
         """Set when addresses of the pool can be assigned for the first time."""
@@ -98,7 +106,7 @@ class Agent:
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Return the numbers of the agent's metrics."""
         pool, nnc, secondary = self.pool, self._nnc.newest, self._secondary
-        now, cooldown = self._deps.clock.boot(), self._inputs.cooldown()
+        now, cooldown = self._deps.clock.boot(), self._inputs.cooldown().shortest
         ncs = nnc.status.network_containers if nnc else ()
         cooling_down = {each.id for each in pool.cooling_down(now=now, cooldown=cooldown)}
         pending_programming = {each.id for each in pool.pending_programming()} - cooling_down
@@ -124,6 +132,8 @@ class Agent:
             watch_lag=self._informers.lag(secondary.last_contacts() if secondary else {}),
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
             slices=secondary.slice_metrics() if secondary else (),
+            lost_dels=self._sandbox_gc.released,
+            lost_dels_held_back=self._sandbox_gc.held_back,
         )
 
     async def handle(self, body: bytes) -> bytes:
@@ -151,6 +161,7 @@ class Agent:
                 group.create_task(self._state.retry(self._work, self._log))
         finally:
             self._stopped = True
+            self._abandoned_adds.close()
             await self._stop()
 
     async def _work(self) -> None:
@@ -165,6 +176,7 @@ class Agent:
             self._ipam,
             self._handler,
             self._lost_grant_gc,
+            self._sandbox_gc,
             self._secondary,
             self._underlay,
         )

@@ -16,6 +16,7 @@ import msgspec
 from podpool.agent.records import Assignment, PodIdentity
 from podpool.api.builtin import Pod
 from podpool.cni.protocol import Attachment
+from podpool.core.addresses import Address
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -77,11 +78,14 @@ Assignments: TypeAlias = tuple[Assignment, ...]
 
 
 class AddRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """An ADD: for which attachment, Pod and CNI network."""
+    """An ADD: for which attachment, Pod, CNI network and network namespace."""
 
     attachment: Attachment
     pod: PodIdentity = PodIdentity()
     network: str = ""
+    netns: str = ""
+    addresses: tuple[Address, ...] = ()
+    """Requested addresses; empty for any."""
 
 
 class PodDemand:

@@ -2,7 +2,7 @@
 
 import asyncio
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
@@ -34,6 +34,16 @@ class ContainerRuntime(Protocol):
 
     async def list_sandboxes(self) -> frozenset[str]:
         """Return the IDs of all Pod sandboxes, ready or not; raises `Unreachable`."""
+
+
+async def no_flat_file(_path: str) -> bytes | None:
+    """Return None: there is no flat file."""
+    return None
+
+
+async def no_netns_gone(_paths: Collection[str]) -> frozenset[str]:
+    """Return nothing: where network namespaces cannot be seen, none is known to be gone."""
+    return frozenset()
 
 
 async def event_or_timeout(event: asyncio.Event, timeout: asyncio.Timeout) -> bool:  # noqa: ASYNC109  made by the caller
@@ -80,8 +90,10 @@ class AgentDeps:
     """No address is assigned before the underlay has programmed it; None for networks without such a step."""
     runtime: ContainerRuntime | None = None
     """Lists the node's sandboxes, to find those whose DEL was lost; None: only Pods are compared."""
-    read_file: Callable[[str], bytes | None] = lambda _path: None
-    """Reads a file of the host; None when there is none."""
+    netns_gone: Callable[[Collection[str]], Awaitable[frozenset[str]]] = no_netns_gone
+    """Returns the network namespaces, of these paths, that are known not to exist any more."""
+    read_flat_file: Callable[[str], Awaitable[bytes | None]] = no_flat_file
+    """Reads Whereabouts' flat file at a path, or the default one; raises `InvalidInput`."""
     changes: ChangeSignal = field(default_factory=ChangeSignal)
 
     @cached_property
@@ -95,10 +107,8 @@ class AgentOptions:
     """What an operator chooses for an agent."""
 
     mode: ScalingMode = ScalingMode.PODS
-    nodes: int = 100
-    """About how many nodes share the subnet: they release one after the other."""
     taint: bool = False
-    """Taint the Node while its subnet is short, to keep further Pods away."""
+    """Taint the Node while its Pods wait for addresses, to keep further Pods away."""
     whereabouts_namespace: str = ""
     """The namespace of Whereabouts' objects; with one the agent also serves secondary networks."""
     third_party_plugins: bool = True

@@ -6,6 +6,7 @@ has advanced more since: the boot clock does not advance while a machine is susp
 be set. A restart in the same boot continues to count; a reboot starts fenced.
 """
 
+from podpool.agent.network_container import unsupported_reason
 from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, NCAdopted, NodeConfirmed, Snapshot, Started
 from podpool.api.azure import CLOSED_ANNOTATION, AgentReport, NetworkContainer, NodeNetworkConfig, agent_report
@@ -64,7 +65,8 @@ def own_nc(node: Node, nnc: NodeNetworkConfig, *, pool: Pool) -> NetworkContaine
     owners = nnc.metadata.owner_references
     if node.boot_id != pool.boot_id or not any(owner.uid == node.metadata.uid for owner in owners):
         return None
-    shown = [each for each in nnc.status.network_containers if each.id and each.id not in pool.closed_ncs]
+    served = [each for each in nnc.status.network_containers if not unsupported_reason(each)]
+    shown = [each for each in served if each.id and each.id not in pool.closed_ncs]
     adopted = next((each for each in shown if each.id == pool.adopted_nc), None)
     return adopted or (shown[0] if shown and not shows_other_nc(nnc, pool=pool) else None)
 

@@ -9,6 +9,17 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 
 
+def unsupported_reason(nc: NetworkContainer) -> str | None:
+    """Return why no address of an NC can be served; None for one whose addresses are granted one by one."""
+    mode, kind = nc.assignment_mode.lower(), nc.type.lower()
+    if mode != "static" and kind not in ("overlay", "vnetblock"):
+        return None
+    return (
+        f"network container {nc.id} of type {nc.type} and assignment mode {nc.assignment_mode} is not supported: "
+        "podpool serves network containers of type vnet and assignment mode dynamic; change the Pod network of the node"
+    )
+
+
 def parse_grants(nc: NetworkContainer, *, tag: str, at: float) -> tuple[dict[str, PoolGrant], dict[str, str]]:
     """Return the grants of an NC that can be used, and the reasons why the others cannot, by grant ID."""
     usable: dict[str, PoolGrant] = {}
@@ -58,6 +69,18 @@ def interface_of(nc: NetworkContainer | None, text: str) -> tuple[int, str]:
     A subnet may have grown by another CIDR, which the status cannot express: an address there is on-link with no other.
     """
     address, nc = parse_address(text), nc or NetworkContainer()
-    gateway_v6 = nc.default_gateway_v6 if address.family is Family.V6 else ""
     subnet = subnet_of(nc, address.family)
-    return subnet.length if address in subnet else address.family.bits, gateway_v6 or nc.default_gateway
+    return subnet.length if address in subnet else address.family.bits, gateway_of(nc, address.family)
+
+
+def gateway_of(nc: NetworkContainer, family: Family) -> str:
+    """Return the gateway of a family, which a third party may have written into the plain field; empty without one."""
+    fields = (nc.default_gateway_v6, nc.default_gateway) if family is Family.V6 else (nc.default_gateway,)
+    return next((each for each in fields if _is_of_family(each, family)), "")
+
+
+def _is_of_family(text: str, family: Family) -> bool:
+    try:
+        return parse_address(text).family is family
+    except InvalidInput:
+        return False

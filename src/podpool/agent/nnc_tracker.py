@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.fence import own_report
+from podpool.agent.network_container import unsupported_reason
 from podpool.agent.records import NCAccepted, NCRemoved, ReleasePending
 from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
@@ -49,7 +50,7 @@ class NNCTracker:
             )
         self.newest = nnc
         nc = self.own_nc()
-        if nnc and nc:
+        if nnc and nc and not unsupported_reason(nc):
             self.reported_version = max(self.reported_version, own_report(nnc).version)
             if self._state.pool.accepts(nc):
                 self._accept(nc)
@@ -70,6 +71,14 @@ class NNCTracker:
         """Return our own NC in the newest NNC."""
         ncs = self.newest.status.network_containers if self.newest else ()
         return next((each for each in ncs if each.id == self._state.pool.adopted_nc), None)
+
+    def refused_reason(self) -> str | None:
+        """Return why none of the NCs in the newest NNC can be served; None if one can, or there is none."""
+        reasons = [unsupported_reason(each) for each in (self.newest.status.network_containers if self.newest else ())]
+        own = self.own_nc()
+        if own:
+            return unsupported_reason(own)
+        return reasons[0] if reasons and None not in reasons else None
 
     def request_written(self) -> None:
         """Keep the status at the time of a request: only another one can answer it."""
@@ -95,12 +104,10 @@ class NNCTracker:
         return nc.status == "NCUpdateSubnetFullError" and usable < self.newest.spec.requested
 
     def _accept_additional(self, shown: Sequence[NetworkContainer]) -> None:
-        """Apply additional NCs; those whose addresses are not listed one by one are not for the agent."""
+        """Apply additional NCs, except those that are not supported."""
         pool = self._state.pool
         others = {
-            each.id: each
-            for each in shown
-            if each.id not in ("", pool.adopted_nc) and each.assignment_mode == "dynamic"
+            each.id: each for each in shown if each.id not in ("", pool.adopted_nc) and not unsupported_reason(each)
         }
         for gone in [each for each in pool.additional_ncs if each not in others]:
             self._state.write(NCRemoved(nc=gone))

@@ -5,6 +5,9 @@ owned by that Node and has our NC and boot ID. Without the boot ID in it, a Node
 taken for another machine, and its addresses assigned to others while its Pods run. The first reads also show whether
 the journal is older than what an agent of this boot reported: then its Pods may use any grant without a record.
 
+An ADD at a closed fence starts a confirmation at once, while it waits: a wall clock that was set closes the fence, too,
+and the API server can confirm the Node within milliseconds.
+
 For slices the Node is enough, once their Leases are labelled with its UID: slice GC counts from when that UID is
 missing. A node that never had an NNC needs no more than that.
 """
@@ -13,9 +16,11 @@ import asyncio
 
 import msgspec
 
+from podpool.agent.demand import PodDemand
 from podpool.agent.deps import NAMESPACE, AgentDeps, event_or_timeout
 from podpool.agent.errors import fenced_reason
 from podpool.agent.fence import Fence, own_nc, own_report
+from podpool.agent.network_container import unsupported_reason
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.records import CooldownForced, NCAdopted, NodeConfirmed
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
@@ -24,7 +29,13 @@ from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer, NodeNetwor
 from podpool.api.builtin import NODES, Node
 from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.events import object_reference
 from podpool.runtime.transport import Unreachable
+
+MAX_REFUSED = 100
+"""Refused network containers that are reported: a node has one or two."""
+ADD_INTERVAL = 1.0
+"""Seconds between two confirmations for ADDs: a Pod waits little, and 5,000 nodes at once are no load."""
 
 
 class _JournalLoss(msgspec.Struct, frozen=True):
@@ -38,13 +49,22 @@ class NodeConfirmation:
     """Reads Node and NNC, and opens the fences."""
 
     def __init__(
-        self, deps: AgentDeps, state: AgentState, nnc: NNCTracker, secondary: SecondaryNetworks | None
+        self,
+        deps: AgentDeps,
+        state: AgentState,
+        nnc: NNCTracker,
+        secondary: SecondaryNetworks | None,
+        demand: PodDemand,
     ) -> None:
         self._deps = deps
         self._state = state
         self._nnc = nnc
         self._secondary = secondary
+        self._demand = demand
         self._due = asyncio.Event()
+        self._pause: asyncio.Timeout | None = None
+        self._attempted = 0.0
+        self._refused: set[str] = set()
         self._first = True
         self._journalled_version: int | None = None
         self._loss: _JournalLoss | None = None
@@ -58,6 +78,19 @@ class NodeConfirmation:
         if other_nc or closed or not self._fence.is_open():
             self._due.set()
 
+    def on_add(self, fence: Fence) -> None:
+        """Confirm for a request at a closed fence: at once, or `ADD_INTERVAL` after the last confirmation."""
+        if self._pause and not self._pause.expired() and not fence.is_open():
+            at, due = self._attempted + ADD_INTERVAL, self._pause.when()
+            if due is None or at < due:
+                self._pause.reschedule(at)
+
+    def _adds_wait(self) -> bool:
+        """Return whether an ADD waits at a closed fence."""
+        slices = len(self._secondary.slice_ipam.queue) if self._secondary else 0
+        waiting = (len(self._demand.queue), self._state.fence), (slices, self._state.node_fence)
+        return any(count and not fence.is_open() for count, fence in waiting)
+
     @property
     def _fence(self) -> Fence:
         return self._state.node_fence if self._secondary and self._nnc.newest is None else self._state.fence
@@ -70,13 +103,18 @@ class NodeConfirmation:
             self._journalled_version = max(self._state.pool.version, 0)  # before any watch raises it
         while True:
             self._due.clear()
+            self._attempted = asyncio.get_running_loop().time()
             confirmed = await self._confirm()
             if confirmed:
                 backoff.reset()
             self._log_fence()
             self._deps.changes.notify()
             interval = self._deps.settings.confirmation_interval if confirmed else backoff.fail()
-            await event_or_timeout(self._due, asyncio.timeout(interval))
+            self._pause = asyncio.timeout(min(interval, ADD_INTERVAL) if self._adds_wait() else interval)
+            try:
+                await event_or_timeout(self._due, self._pause)
+            finally:
+                self._pause = None
 
     def _log_fence(self) -> None:
         is_open = self._fence.is_open()
@@ -102,6 +140,7 @@ class NodeConfirmation:
             nnc = await self._deps.kube.get(NODE_NETWORK_CONFIGS, self._deps.node, namespace=NAMESPACE)
         except (ApiError, Unreachable) as error:
             return node_only and isinstance(error, ApiNotFound) and not self._state.pool.adopted_nc
+        self._report_refused(node, nnc)
         adopted = self._adopt(node, nnc)
         self._nnc.observe_response(nnc, since=before)
         if not adopted or own_report(nnc).boot_id != self._state.pool.boot_id:
@@ -126,12 +165,25 @@ class NodeConfirmation:
         self._first, self._loss = False, None
         return True
 
+    def _report_refused(self, node: Node, nnc: NodeNetworkConfig) -> None:
+        """Log each NC of a kind that is not served, once, and write an Event."""
+        for nc in nnc.status.network_containers:
+            reason = unsupported_reason(nc)
+            if reason and nc.id not in self._refused and len(self._refused) < MAX_REFUSED:
+                self._refused.add(nc.id)
+                self._deps.log.error("network container refused, none of its addresses is assigned", reason=reason)
+                if self._deps.recorder:
+                    regarding = object_reference(NODES, node)
+                    self._deps.recorder.record(
+                        regarding, reason="NetworkContainerRefused", action="Refused", note=reason, warning=True
+                    )
+
     def _find_loss(self, nc: NetworkContainer, nnc: NodeNetworkConfig) -> _JournalLoss | None:
         """Return whether grants of an NC may be in use without a record in the journal."""
         pool, report = self._state.pool, self._nnc.inherited or own_report(nnc)
         # an agent of this boot reported it, unless the NNC was created anew since; its sandboxes may still run
         same_boot = report.boot_id in ("", pool.boot_id)
-        dynamic = [each for each in nnc.status.network_containers if each.assignment_mode == "dynamic"]
+        dynamic = [each for each in nnc.status.network_containers if not unsupported_reason(each)]
         shown = (nc, *(each for each in dynamic if each.id not in {nc.id, *pool.closed_ncs}))
         listed = tuple(grant.name for each in shown for grant in each.ip_assignments)
         if nc.id != pool.adopted_nc:

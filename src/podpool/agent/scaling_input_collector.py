@@ -17,6 +17,7 @@ from podpool.agent.scaling import (
 )
 from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NodeNetworkConfig
+from podpool.core.cooldown import CooldownInForce
 
 
 class InputCollector:
@@ -46,9 +47,11 @@ class InputCollector:
         if not known or nnc is None or parameters is None:
             return None
         settings = self._deps.settings
-        now, cooldown = self._deps.clock.boot(), settings.cooldown_in_force(exhausted=parameters.exhausted)
-        reported = own_report(nnc)
-        cooling_down = pool.cooling_down(now=now, cooldown=cooldown)
+        now, cooldown, reported = self._deps.clock.boot(), parameters.cooldown, own_report(nnc)
+        kept, briefly = (
+            sum(not grant.use_assumed for grant in pool.cooling_down(now=now, cooldown=each))
+            for each in (cooldown.retention, cooldown.shortest)
+        )
         return ScalingInputs(
             spec=nnc.spec,
             reported=reported,
@@ -56,13 +59,14 @@ class InputCollector:
             primaries=sum(bool(each.primary_ip) for each in nnc.status.network_containers),
             granted=pool.granted,
             pending_release=tuple(pool.pending_release),
-            releasable=tuple(grant.id for grant in pool.releasable(now=now, cooldown=cooldown)),
+            releasable=tuple(grant.id for grant in pool.releasable(now=now, cooldown=cooldown.retention)),
             assigned=sum(not each.revoked for each in pool.assigned.values()),
-            cooling_down=sum(not grant.use_assumed for grant in cooling_down),
+            cooling_down=kept,
+            cooling_briefly=briefly,
             unserved=self._demand.unserved(pods.values(), pool.assigned.values()),
             addresses_per_pod=max(len(pool.nc_families), 1),
             mode=self._mode,
-            recently_used=pool.recently_used(now=now, cooldown=settings.cooldown),
+            recently_used=len(pool.recent_uses(now=now, cooldown=settings.cooldown_filling)),
             answered_short=self._nnc.answered_short(),
             boot_id=self._boot_id_to_report(reported),
             version=pool.version,
@@ -88,23 +92,24 @@ class InputCollector:
         nnc = self._nnc.newest
         return self._informers.subnet.parameters(nnc.status.scaler) if nnc else None
 
-    def cooldown(self) -> float:
-        """Return the cooldown in force."""
-        parameters = self.parameters()
-        return self._deps.settings.cooldown_in_force(exhausted=parameters.exhausted if parameters else False)
+    def cooldown(self) -> CooldownInForce:
+        """Return the cooldown in force: the longest while nothing is known about the subnet."""
+        parameters, levels = self.parameters(), self._deps.settings.cooldown_levels
+        return parameters.cooldown if parameters else levels.in_force(levels.roomy)
 
     def not_ready_reason(self) -> str | None:
         """Return what the agent needs before it can assign any address of the pool; None when it has all of it."""
-        return not_ready_reason(self._deps.node, self._state, settings=self._deps.settings)
+        refused = self._nnc.refused_reason()
+        return refused or not_ready_reason(self._deps.node, self._state, settings=self._deps.settings)
 
     def no_address_reason(self) -> str:
         """Return why there is no address."""
         nnc, now = self._nnc.newest, self._deps.clock.boot()
-        return no_address_reason(
+        return self._nnc.refused_reason() or no_address_reason(
             self._deps.node,
             self._state,
             requested=nnc.spec.requested if nnc else None,
-            cooling_down=len(self._state.pool.cooling_down(now=now, cooldown=self.cooldown())),
+            cooling_down=len(self._state.pool.cooling_down(now=now, cooldown=self.cooldown().shortest)),
             settings=self._deps.settings,
         )
 

@@ -1,0 +1,101 @@
+"""An ADD at a closed fence starts a confirmation at once, and waits for it."""
+
+import asyncio
+
+import pytest
+
+from podpool.agent.node_confirmation import ADD_INTERVAL
+from podpool.agent.scaling import ScalingMode
+from podpool.core.settings import Settings
+from podpool.runtime.transport import Request, Response
+from tests.agent.clocks import LoopClock
+from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env
+from tests.agent.secondary import slice_env
+
+STEP = 10 * Settings().fence
+
+
+class SteppedClock(LoopClock):
+    """A clock whose wall time can be set."""
+
+    step = 0.0
+
+    def wall(self) -> float:
+        return super().wall() + self.step
+
+
+def with_stepped_clock(env: NodeEnv) -> SteppedClock:
+    env.clock = clock = SteppedClock()
+    return clock
+
+
+@pytest.mark.parametrize("mode", ScalingMode)
+def test_after_a_step_of_the_wall_clock_an_add_is_served_within_a_second(mode: ScalingMode) -> None:
+    @in_node_env
+    async def test(env: NodeEnv) -> None:
+        env.options["mode"] = mode
+        clock = with_stepped_clock(env)
+        agent = await env.start()
+        await asyncio.sleep(10.0)  # far from the next confirmation
+        clock.step = STEP
+        assert agent.fenced
+        started = asyncio.get_running_loop().time()
+        assert await env.add("a")
+        assert asyncio.get_running_loop().time() - started < ADD_INTERVAL
+        assert not agent.fenced
+
+    test()
+
+
+@in_node_env
+async def test_status_starts_a_confirmation_too(env: NodeEnv) -> None:
+    clock = with_stepped_clock(env)
+    await env.start()
+    clock.step = STEP
+    assert 1 == (await env.call("STATUS", "", version="1.1.0")).exit_code
+    await asyncio.sleep(ADD_INTERVAL + 0.1)
+    assert 0 == (await env.call("STATUS", "", version="1.1.0")).exit_code
+
+
+@in_node_env
+async def test_slices_are_served_after_a_step_of_the_wall_clock(env: NodeEnv) -> None:
+    clock = with_stepped_clock(env)
+    await slice_env.enable_slices(env).start()
+    await slice_env.assign_slice(env)
+    await asyncio.sleep(SETTLE_TIME)
+    clock.step = STEP
+    assert await slice_env.add(env, "a")
+
+
+@in_node_env
+async def test_many_adds_cause_one_confirmation_per_second(env: NodeEnv) -> None:
+    """While the API server refuses them, as often for twenty ADDs as for one."""
+    clock = with_stepped_clock(env)
+    await env.start()
+    attempts: list[float] = []
+    send = env.transport.send
+
+    async def count(request: Request) -> Response:
+        if request.method == "GET" and request.path.endswith("/nodes/node-1"):
+            attempts.append(asyncio.get_running_loop().time())
+            return Response(500)
+        return await send(request)
+
+    env.transport.send = count  # type: ignore[method-assign]  # for this test
+    clock.step = STEP
+    refused = await asyncio.gather(*(env.refused(f"s{n}") for n in range(20)))
+    assert all("is fenced" in each["msg"] for each in refused)
+    assert 5 <= len(attempts) <= Settings().add_timeout / ADD_INTERVAL + 5  # the first attempts follow the back-off
+
+
+@in_node_env
+async def test_an_add_waits_for_the_api_server_to_come_back(env: NodeEnv) -> None:
+    clock = with_stepped_clock(env)
+    await env.start()
+    env.transport.cut = True
+    clock.step = STEP
+    waiting = asyncio.create_task(env.add("a"))
+    await asyncio.sleep(6.0)
+    env.transport.cut = False
+    async with asyncio.timeout(3 * ADD_INTERVAL):
+        assert await waiting
