@@ -1,14 +1,17 @@
 """CNI IPAM on the node's pool: ADD, DEL, CHECK and GC.
 
 An ADD without an available address waits for requested ones, after those that wait already, and then fails with the
-reason.
+reason; so does one at a closed fence. An ADD that names its addresses gets these or fails at once.
 """
 
 import asyncio
+from collections.abc import Iterable
 
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
-from podpool.agent.records import Assigned, Assignment, Unassigned
+from podpool.agent.grant_table import GrantState
+from podpool.agent.records import Assigned, Assignment, NCFamily, PoolGrant, Unassigned
+from podpool.agent.sandbox_gc import SandboxInterface
 from podpool.agent.scaling import ScalingMode
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
@@ -45,7 +48,7 @@ class PoolIPAM:
         while True:
             self._changed.clear()
             now = self._deps.clock.boot()
-            cooled = self._state.pool.next_cooled_down(now=now, cooldown=self._inputs.cooldown())
+            cooled = self._state.pool.next_cooled_down(now=now, cooldown=self._inputs.cooldown().shortest)
             timeout = asyncio.timeout(None if cooled is None else max(cooled - now, MIN_WAIT))
             if not await event_or_timeout(self._changed, timeout):
                 self._deps.changes.notify()
@@ -63,18 +66,39 @@ class PoolIPAM:
 
     async def _wait(self, request: AddRequest) -> Assignments:
         self._deps.changes.notify()
-        wait = self.queue.wait(request.attachment, request, timeout=self._timeout) if self._timeout else None
-        answer = await wait if wait else None
+        timeout = self._timeout if self._state.fence.is_open() else self._deps.settings.add_timeout
+        waits = timeout and not request.addresses
+        answer = await self.queue.wait(request.attachment, request, timeout=timeout) if waits else None
         self._deps.changes.notify()
         if answer is None:
             reason = self._inputs.no_address_reason()
             self._log.warning("no address for Pod", pod=request.pod.qualified_name, reason=reason)
             raise CniError(ErrorCode.TRY_AGAIN_LATER, reason)
-        if isinstance(answer, SandboxDeleted):
+        assignments = self._state.pool.assignments_of(request.attachment)
+        if isinstance(answer, SandboxDeleted) or not assignments:  # also by a DEL since it was served
             raise CniError(ErrorCode.TRY_AGAIN_LATER, "the sandbox was deleted while it waited for an address")
-        return answer
+        return assignments
 
-    def release(self, attachment: Attachment) -> None:
+    def interfaces(self) -> Iterable[SandboxInterface]:
+        """Return the interfaces with addresses."""
+        assigned = self._state.pool.assigned.values()
+        for attachment in dict.fromkeys(each.attachment for each in assigned):
+            assignments = self._state.pool.assignments_of(attachment)
+            first = assignments[0]
+            yield SandboxInterface(
+                attachment=attachment,
+                pod=first.pod.qualified_name,
+                pod_uid=first.pod.uid,
+                netns=first.netns,
+                added=first.added,
+                addresses=tuple(each.grant.address for each in assignments),
+            )
+
+    def has_address(self, attachment: Attachment) -> bool:
+        """Return whether a sandbox has addresses."""
+        return bool(self._state.pool.assignments_of(attachment))
+
+    def schedule_release(self, attachment: Attachment) -> None:
         """Unassign the addresses of a sandbox, and end its wait."""
         for assignment in self._state.pool.assignments_of(attachment):
             self._state.write(Unassigned(grant=assignment.grant.id, at=self._deps.clock.boot()))
@@ -97,27 +121,65 @@ class PoolIPAM:
                 sandbox=attachment.container_id,
                 network=network,
             )
-            self.release(attachment)
+            self.schedule_release(attachment)
 
     def _assign_now(self, request: AddRequest) -> Assignments:
-        """Assign an available address, unless others wait already."""
-        return () if len(self.queue) else self._assign(request)
+        """Assign an available address, unless others wait already for any."""
+        return () if len(self.queue) and not request.addresses else self._assign(request)
 
     def _assign(self, request: AddRequest) -> Assignments:
         pool = self._state.pool
-        grants = pool.next_addresses(now=self._deps.clock.boot(), cooldown=self._inputs.cooldown())
-        if not grants or not self._state.fence.is_open():
+        if not self._state.fence.is_open():
+            return ()
+        now, cooldown = self._deps.clock.boot(), self._inputs.cooldown()
+        grants = self._requested(request) if request.addresses else pool.next_addresses(now=now, cooldown=cooldown)
+        if not grants:
             return ()
         first, *more = (grant.id for grant in grants)
         self._state.write(
             Assigned(
-                grant=first, more=tuple(more), attachment=request.attachment, pod=request.pod, network=request.network
+                grant=first,
+                more=tuple(more),
+                attachment=request.attachment,
+                pod=request.pod,
+                network=request.network,
+                netns=request.netns,
+                added=self._deps.clock.boot(),
             )
         )
         assignments = pool.assignments_of(request.attachment)
         for assignment in assignments:
             self._log.info("address assigned", **_fields(assignment))
         return assignments
+
+    def _requested(self, request: AddRequest) -> tuple[PoolGrant, ...]:
+        """Return the grants of requested addresses, and any of the other NCs and families; raises `CniError`."""
+        pool, now, cooldown = self._state.pool, self._deps.clock.boot(), self._inputs.cooldown()
+        chosen: dict[NCFamily, PoolGrant] = {}
+        for address in map(str, request.addresses):
+            grant = self._available_grant(address)
+            other = chosen.setdefault(grant.nc_family, grant)
+            if other is not grant:
+                message = f"requested addresses {other.address} and {address}: a Pod gets only one of these"
+                raise CniError(ErrorCode.INVALID_CONFIG, message)
+        found = [
+            chosen.get(each) or pool.next_available(now=now, cooldown=cooldown, nc_family=each)
+            for each in pool.nc_families
+        ]
+        return () if None in found else tuple(filter(None, found))
+
+    def _available_grant(self, address: str) -> PoolGrant:
+        """Return the grant of a requested address; raises `CniError` if it cannot be assigned now."""
+        pool, cooldown = self._state.pool, self._inputs.cooldown()
+        grant = next((each for each in pool.grants.all() if each.address == address), None)
+        if grant is None:
+            message = f"requested address {address} is not one of node {self._deps.node}'s addresses"
+            raise CniError(ErrorCode.INVALID_CONFIG, message)
+        state = pool.state_of(grant.id, now=self._deps.clock.boot(), cooldown=cooldown.shortest)
+        if state is GrantState.AVAILABLE and grant.id not in pool.lost and not pool.incomplete:
+            return grant
+        what = "possibly in use" if state in (None, GrantState.AVAILABLE) else state.value
+        raise CniError(ErrorCode.TRY_AGAIN_LATER, f"requested address {address} is not available: it is {what}")
 
 
 def _fields(assignment: Assignment) -> dict[str, object]:

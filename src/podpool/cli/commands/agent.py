@@ -1,18 +1,22 @@
 """`podpool agent run`. Imports only what the agent needs: each node pays for its memory."""
 
 import asyncio
+import os
 from pathlib import Path
 
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import serve_cni
-from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.deps import AgentDeps, AgentOptions, ContainerRuntime
 from podpool.agent.metrics import AgentMetrics
+from podpool.agent.netns import NetnsProbe
 from podpool.agent.scaling import ScalingMode
+from podpool.agent.secondary.flat_file import FlatFileReader
 from podpool.agent.state_lock import acquire_lock
 from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.rbac import AGENT
 from podpool.cli.listen import parse_listen
 from podpool.cni import conflist
+from podpool.cni.conflist_keeper import keep_conflist
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
 from podpool.kube import api_connection
@@ -23,10 +27,13 @@ from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.logging import get_logger
+from podpool.whereabouts.raw_config import FLAT_FILE_DIRECTORIES
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-RETRY = 5.0
-"""Seconds between attempts to write the CNI configuration."""
+CRI_SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")
+"""Where `--cri-socket auto` looks, in this order."""
+MAX_SOCKET_PATH = 107
+"""Bytes of a unix socket's path, by the kernel."""
 
 log = get_logger(__name__)
 
@@ -41,8 +48,11 @@ def run_agent(  # noqa: PLR0913  one for each option
     listen: str,
     conf_dir: str,
     cni_template: str,
+    bin_dir: str,
+    cri_socket: str,
     taint: bool,
     whereabouts_namespace: str,
+    flat_file_dir: str,
     third_party_plugins: bool,
     underlay: str,
     settings: str,
@@ -52,7 +62,8 @@ def run_agent(  # noqa: PLR0913  one for each option
     """Run until stopped."""
     host, port = parse_listen(listen)
     parsed = parse_settings(settings)
-    cni_config = conflist.load(cni_template)
+    cni_config = conflist.load(cni_template, bin_dir=bin_dir)
+    cri = find_cri_socket(cri_socket)
     this_boot = boot_id or BOOT_ID.read_text().strip()
 
     async def run() -> None:
@@ -71,7 +82,9 @@ def run_agent(  # noqa: PLR0913  one for each option
             recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             deferred_deletes=deletes,
             underlay=NMAgentClient(host_agent) if host_agent else None,
-            read_file=_read_file,
+            runtime=_container_runtime(cri),
+            netns_gone=NetnsProbe().gone,
+            read_flat_file=FlatFileReader([flat_file_dir] if flat_file_dir else FLAT_FILE_DIRECTORIES).read,
         )
         options = AgentOptions(
             mode=ScalingMode(mode),
@@ -88,9 +101,9 @@ def run_agent(  # noqa: PLR0913  one for each option
                 serve_cni(Path(socket), metrics.handle),
                 asyncio.TaskGroup() as group,
             ):
-                log.info("agent started", node=node, socket=socket)
+                log.info("agent started", node=node, socket=socket, cri_socket=cri or "none, lost DELs by Pods")
                 if conf_dir:
-                    group.create_task(_write_cni_config(agent, Path(conf_dir), cni_config))
+                    group.create_task(_keep_cni_config(agent, Path(conf_dir), cni_config))
                 await agent.run()
         finally:
             disk.close()
@@ -102,27 +115,27 @@ def run_agent(  # noqa: PLR0913  one for each option
     process.run(run)
 
 
-def _read_file(path: str) -> bytes | None:
-    """Read a flat file of Whereabouts; None if it does not exist."""
-    try:
-        return Path(path).read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
+def find_cri_socket(option: str) -> str:
+    """Return the path of the runtime's CRI socket; empty if there is none."""
+    if option in ("", "none"):
+        return ""
+    if option == "auto":
+        return next((each for each in CRI_SOCKETS if os.access(each, os.R_OK | os.W_OK)), "")
+    path = option.removeprefix("unix://")
+    if not path.startswith("/") or len(os.fsencode(path)) > MAX_SOCKET_PATH:
+        reason = f"is not an absolute path of a unix socket, of at most {MAX_SOCKET_PATH} bytes; or use auto or none"
+        raise InvalidInput("--cri-socket", option, reason)
+    return path
+
+
+def _container_runtime(cri_socket: str) -> ContainerRuntime | None:
+    if not cri_socket:
         return None
-    except OSError as error:
-        raise InvalidInput("configuration_path", path, f"cannot be read as a file: {error.strerror}") from None
+    from podpool.agent.cri import CRIClient  # noqa: PLC0415  agents without a CRI socket do not pay for HTTP/2
+
+    return CRIClient(cri_socket)
 
 
-async def _write_cni_config(agent: Agent, conf_dir: Path, content: bytes) -> None:
-    """Write the CNI configuration once the agent can serve. From then on the node is Ready."""
+async def _keep_cni_config(agent: Agent, conf_dir: Path, content: bytes) -> None:
     await agent.ready.wait()
-    warned = False
-    while True:
-        try:
-            log.info("CNI configuration written", path=str(conflist.write(conf_dir, content)))
-        except OSError as error:
-            if not warned:
-                log.warning("cannot write the CNI configuration, node stays NotReady", error=str(error))
-            warned = True
-            await asyncio.sleep(RETRY)
-        else:
-            return
+    await keep_conflist(conf_dir, content)

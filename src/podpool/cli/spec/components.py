@@ -21,7 +21,7 @@ AGENT_CONFIG_FILE = "/etc/podpool/agent.toml"
 SCARCITY_POLICIES = ("off", "exhaustion", "graded")
 MODES = ("reactive", "idempotent", "pods")
 _NAMESPACE = "Namespace of IPPools and their Leases."
-_HEALTH = "of /healthz, /readyz and /metrics"
+_HEALTH = "of /healthz, /livez, /readyz and /metrics"
 _STATE = Option("state", "Directory of the journal.", "/var/lib/podpool")
 _BIN_DIR = Option("bin-dir", "Directory of CNI plugins.", paths.BIN_DIR)
 _NAME = Option("name", "Name of the plugin, or several: podpool,whereabouts.", "podpool")
@@ -43,7 +43,7 @@ COMMANDS = (
         Option("ledger-token-file", "File with this cluster's token for the ledger."),
         shared.LEDGER_CA_FILE,
         port_option("127.0.0.1:7783", _HEALTH),
-        Option("scarcity", "Policy for a subnet that runs short.", "graded", choices=SCARCITY_POLICIES),
+        Option("scarcity", "Policy for a subnet that is running out.", "graded", choices=SCARCITY_POLICIES),
         *(WHEREABOUTS_NAMESPACE, FLAT_FILE),
         Option("pod-history", "Report Pods and their addresses to the ledger.", "true", Type.BOOLEAN),
         *(shared.SETTINGS, KUBECONFIG),
@@ -73,9 +73,15 @@ COMMANDS = (
         Option("deferred-deletes", "Directory in which the plugin leaves deferred DELs.", paths.DELETES),
         port_option("127.0.0.1:7784", _HEALTH),
         Option("conf-dir", "Directory for the CNI configuration. Empty: do not write it.", paths.CONF_DIR),
-        _TEMPLATE,
-        Option("taint", "Taint the node while its subnet is short.", "false", Type.BOOLEAN),
+        *(_TEMPLATE, _BIN_DIR),
+        Option(
+            "cri-socket",
+            "CRI socket of the runtime, to find lost DELs. auto: containerd's or CRI-O's if present; none: by Pods only.",
+            "auto",
+        ),
+        Option("taint", "Taint the node while Pods on it wait for addresses of the subnet.", "false", Type.BOOLEAN),
         Option("whereabouts-namespace", f"{_NAMESPACE} Empty: serve no Whereabouts ranges.", "kube-system"),
+        Option("flat-file-dir", "Directory of Whereabouts' flat files. Default: whereabouts.d below /etc/cni/net.d."),
         _THIRD_PARTY,
         Option("underlay", "URL of the host agent that programs addresses, such as Azure's http://168.63.129.16."),
         *(shared.SETTINGS, KUBECONFIG),
@@ -88,7 +94,6 @@ COMMANDS = (
         "Print the records of an agent's journal and the state they result in.",
         "journal:show_journal",
         *(Example("Print the journal of this node", ""), _STATE, *PRINTED),
-        exit_codes=shared.EXIT_CODES,
     ),
     command(
         "cni install",
@@ -123,13 +128,13 @@ COMMANDS = (
             "--revert prepares the way back to Whereabouts; with --apply it removes podpool's labels and annotations."
         ),
         session=Session.CLUSTER,
-        exit_codes=shared.EXIT_CODES,
+        exit_codes=shared.exit_codes("inconsistencies were found"),
     ),
     command(
         "crds",
         "Print the CustomResourceDefinitions.",
         "install:print_crds",
-        *(Example("Apply them", "| kubectl apply -f -"), shared.MANIFEST_OUTPUT, shared.NO_COLOR),
+        *(Example("Apply them", "| kubectl apply -f -"), shared.MANIFEST_OUTPUT),
         section=Section.INSTALL,
     ),
     command(
@@ -138,7 +143,7 @@ COMMANDS = (
         "install:print_rbac",
         Example("Apply them", "| kubectl apply -f -"),
         Example("Include shared ranges", "--shared-ranges | kubectl apply -f -"),
-        *(WHEREABOUTS_NAMESPACE, _SHARED_RANGES, shared.MANIFEST_OUTPUT, shared.NO_COLOR),
+        *(WHEREABOUTS_NAMESPACE, _SHARED_RANGES, shared.MANIFEST_OUTPUT),
         section=Section.INSTALL,
     ),
 )
