@@ -22,31 +22,40 @@ if TYPE_CHECKING:
 
 
 def test_the_owner_of_an_address(cluster: SmallCluster) -> None:
-    code, lines, _ = run(cluster, history.who, address="10.0.0.4", at="")
-    assert (0, f"10.0.0.4 belongs to Pod {cluster.pods[3]} on node two.") == (code, lines[0])
-    assert ["ADDRESS   NETWORK    NODE  SINCE", "10.0.0.4  vnet.pods  two   2027-"] == [each[:32] for each in lines[2:]]
+    code, lines, _ = run(cluster, history.who, address="10.0.0.3", at="")
+    assert (0, f"10.0.0.3 belongs to Pod {cluster.pods[3]} on node two.") == (code, lines[0])
+    head, row = (line.split() for line in lines[2:])
+    assert ["ADDRESS", "NETWORK", "NODE", "POD", "SINCE", "UNTIL", "GRANTED", "RELEASED"] == head
+    shown = dict(zip(head, row, strict=True))
+    assert (cluster.pods[3], "now", "now") == (shown["POD"], shown["UNTIL"], shown["RELEASED"])
+    assert shown["GRANTED"] < shown["SINCE"], "the node had the address before the Pod"
     assert ["10.0.0.63 belongs to no node of this cluster."] == run(cluster, history.who, address="10.0.0.63", at="")[1]
     assert "is idle on node two" in run(cluster, history.who, address="10.0.0.5", at="")[1][0]
 
 
 def test_past_owners_need_the_ledger(cluster: SmallCluster) -> None:
     before = "2020-01-01T00:00:00Z"
-    _, lines, _ = run(cluster, history.who, address="10.0.0.4", at=before)
-    assert [f"10.0.0.4: no records at {before}; history is kept for 720 h."] == lines
+    _, lines, _ = run(cluster, history.who, address="10.0.0.3", at=before)
+    assert [f"10.0.0.3: no records at {before}; history is kept for 720 h."] == lines
     with pytest.raises(InvalidInput, match="--at 'yesterday': is not a time"):
-        run(cluster, history.who, address="10.0.0.4", at="yesterday")
+        run(cluster, history.who, address="10.0.0.3", at="yesterday")
     with pytest.raises(InvalidInput, match="--at '2020-01-01': has no time zone"):
-        run(cluster, history.who, address="10.0.0.4", at="2020-01-01")
+        run(cluster, history.who, address="10.0.0.3", at="2020-01-01")
     with pytest.raises(InvalidInput, match="ADDRESS '10.0.0'"):
         run(cluster, history.who, address="10.0.0", at="")
+    future = "2099-01-01T00:00:00Z"
+    with pytest.raises(InvalidInput, match=f"--at '{future}': is in the future"):
+        run(cluster, history.who, address="10.0.0.3", at=future)
+    with pytest.raises(InvalidInput, match=f"--at '{future}': is in the future"):
+        run(cluster, history.node_history, node="two", at=future)
     cluster.network.partition("cli", "ledger")
     with pytest.raises(ComponentUnreachable, match="Without --at"):
-        run(cluster, history.who, address="10.0.0.4", at="2026-11-16T02:30:00Z")
+        run(cluster, history.who, address="10.0.0.3", at="2026-11-16T02:30:00Z")
 
 
 def test_why(cluster: SmallCluster) -> None:
     code, lines, _ = run(cluster, history.explain, pod=cluster.pods[3].removeprefix("default/"), namespace="default")
-    assert (0, [f"{cluster.pods[3]}: It has 10.0.0.4 on node two."]) == (code, lines)
+    assert (0, [f"{cluster.pods[3]}: It has 10.0.0.3 on node two."]) == (code, lines)
     code, lines, _ = run(cluster, history.explain, pod="other/pod-9", namespace="default")
     assert (1, "other/pod-9: The Pod does not exist.") == (code, lines[0])
 
@@ -83,11 +92,12 @@ class TestHistory:
             cluster, history.pod_history, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
         )
         assert (0, 2) == (code, len(lines))
-        assert ["10.0.0.4", "vnet", "two", "now", cluster.pods[3]] == [lines[1].split()[at] for at in (0, 1, 2, 4, 5)]
+        assert ["10.0.0.3", "vnet", "two", cluster.pods[3], "now"] == [lines[1].split()[at] for at in (0, 1, 2, 3, 5)]
+        assert ["POD", "SINCE", "UNTIL"] == lines[0].split()[3:]
         assert lines == run(cluster, history.pod_history, pod=cluster.pods[3], namespace="x", at="")[1]
         assert 16 == len(run(cluster, history.node_history, node="two", at="")[1]) - 1
-        (_, line) = run(cluster, history.address_history, address="10.0.0.4", at="")[1]
-        assert line.startswith("10.0.0.4  vnet.pods  two ")
+        (_, line) = run(cluster, history.address_history, address="10.0.0.3", at="")[1]
+        assert line.startswith("10.0.0.3  vnet.pods  two ")
 
     def test_no_records(self, cluster: SmallCluster) -> None:
         code, lines, _ = run(cluster, history.pod_history, pod="none", namespace="default", at="")
@@ -103,7 +113,7 @@ class TestHistory:
             at="",
         )
         (use,) = json.loads("\n".join(lines))["pod_usages"]
-        assert ("10.0.0.4", "two", None) == (use["address"], use["node"], use["until"])
+        assert ("10.0.0.3", "two", None) == (use["address"], use["node"], use["until"])
 
     def test_it_needs_the_ledger(self, cluster: SmallCluster) -> None:
         cluster.network.partition("cli", "ledger")
@@ -122,7 +132,7 @@ def test_a_deleted_pod_is_found_by_its_name() -> None:
         )
         assert 1 == code
         assert lines[0].startswith(f"{cluster.pods[3]}: It was deleted: until 2027-01-15T08:0")
-        assert lines[0].endswith(" it had 10.0.0.4 on node two.")
+        assert lines[0].endswith(" it had 10.0.0.3 on node two.")
         (_, line) = run(
             cluster, history.pod_history, pod=cluster.pods[3].removeprefix("default/"), namespace="default", at=""
         )[1]

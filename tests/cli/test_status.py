@@ -11,10 +11,9 @@ import pytest
 from rich.console import Console
 
 from podpool.cli.commands import history, status
-from podpool.cli.errors import ComponentUnreachable
+from podpool.cli.errors import ComponentUnreachable, DoesNotExist
 from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
-from podpool.core.errors import InvalidInput
 from tests.cli.small_cluster import SERVER, run, small_cluster
 
 if TYPE_CHECKING:
@@ -100,7 +99,7 @@ def test_wide_has_more_columns(cluster: SmallCluster) -> None:
 def test_pods_can_be_filtered(cluster: SmallCluster) -> None:
     _, lines, _ = run(cluster, status.pods, names=[], namespace="default", node="two", waiting=False)
     pod = cluster.pods[3]
-    assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.4  assigned"] == lines
+    assert [f"{'POD':{len(pod)}}  NODE  ADDRESS   STATE", f"{pod}  two   10.0.0.3  assigned"] == lines
     assert 1 == len(run(cluster, status.pods, names=[], namespace="", node="", waiting=True)[1])
 
 
@@ -108,7 +107,7 @@ def test_pods_are_named_as_in_kubectl(cluster: SmallCluster) -> None:
     pod = cluster.pods[3]
     for name in (pod, pod.partition("/")[2]):
         assert 2 == len(run(cluster, status.pods, names=[name], namespace="", node="", waiting=False)[1])
-    with pytest.raises(InvalidInput, match="POD 'other/none': does not exist; `podpool pods` lists all"):
+    with pytest.raises(DoesNotExist, match="POD 'other/none': does not exist; `podpool pods` lists all"):
         run(cluster, status.pods, names=["none"], namespace="other", node="", waiting=False)
 
 
@@ -123,7 +122,7 @@ def test_json_and_yaml_have_every_field(cluster: SmallCluster) -> None:
 
 
 def test_an_unknown_name_is_an_error_that_lists_the_known(cluster: SmallCluster) -> None:
-    with pytest.raises(InvalidInput, match="NODE 'three': does not exist; existing: one, two"):
+    with pytest.raises(DoesNotExist, match="NODE 'three': does not exist; existing: one, two"):
         run(cluster, status.nodes, names=["three"], waiting=False)
 
 
@@ -139,8 +138,11 @@ def test_a_full_subnet_and_why() -> None:
         code, lines, _ = run(cluster, history.explain, pod=waiting[-1].split()[0], namespace="")
         assert 1 == code
         assert "and subnet vnet.pods is full" in lines[0]
-        assert "Grow it: `podpool ledger subnet grow vnet.pods CIDR`" in lines[1]
-        assert 2 == len(run(cluster, status.nodes, names=[], waiting=True)[1])
+        grow = "Grow it: `podpool ledger subnet grow vnet.pods CIDR`"
+        assert f"{grow}; or run fewer Pods on it: no address is idle or cooling down." == lines[1]
+        _, lines, _ = run(cluster, status.nodes, Output.WIDE, names=[], waiting=True)
+        assert 2 == len(lines)
+        assert lines[1].endswith(", +13"), "25 Pods wait, of which 12 are listed"
 
 
 def test_watch_prints_changes() -> None:
@@ -183,8 +185,49 @@ def test_slices_of_a_network() -> None:
         cluster.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
         _, lines, _ = run(cluster, status.slices, Output.WIDE, network="")
         assert [
-            "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  FULLEST",
-            "storage  10.9.0.0/24  /28    16      1      1     14    one 1/14",
+            "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  NODES-WAITING  FULLEST",
+            "storage  10.9.0.0/24  /28    16      1      1     14    0              one 1/14",
         ] == lines
         _, lines, _ = run(cluster, status.slices, network="storage")
         assert ["NODE  SLICE        USED  SIZE", "one   10.9.0.0/28  1     14"] == lines
+
+
+def test_nodes_that_wait_for_slices_are_in_status_slices_and_why() -> None:
+    with small_cluster() as cluster:
+        whereabouts = ("whereabouts.cni.cncf.io", "v1alpha1")
+        given = [{"nodeName": "two", "sliceRange": "10.9.0.0/28"}]
+        divided = {"spec": {"range": "10.9.0.0/28", "sliceSize": "/28"}, "status": {"allocations": given}}
+        meta = {"name": "storage", "annotations": {"podpool.io/waiting": "one"}}
+        cluster.create(*whereabouts, "nodeslicepools", {"metadata": meta, **divided})
+        _, lines, _ = run(cluster, status.status)
+        assert "Every Pod has an address. 1 node waits for a slice of network storage." == lines[0]
+        assert "networks    1 secondary, 0 addresses in use, nodes wait for slices of storage" in lines
+        assert colored_status(cluster)[1].startswith("\x1b[33m")
+        _, lines, _ = run(cluster, status.slices, network="")
+        assert ("NODES-WAITING", "1") == (lines[0].split()[-1], lines[1].split()[-1])
+        pod = {"metadata": {"name": "db-0", "annotations": {"k8s.v1.cni.cncf.io/networks": "storage"}}}
+        found = cluster.store.registry.find("", "v1", "pods")
+        head = {"apiVersion": "v1", "kind": "Pod"}
+        cluster.store.create(found, {**head, **pod, "spec": {"nodeName": "one"}}, namespace="default")
+        _, lines, _ = run(cluster, history.explain, pod="db-0", namespace="default")
+        assert "default/db-0: Node one waits for a slice of network storage: all slices are assigned." == lines[0]
+        assert "node_slice_size" in lines[1]
+
+
+def test_without_a_ledger_nodes_are_not_unserved_and_why_blames_no_ledger() -> None:
+    async def slices_only(context: ClusterContext) -> int:
+        context = msgspec.structs.replace(context, ledger=None)
+        await status.status(context)
+        await status.nodes(context, names=[], waiting=False)
+        return await history.explain(context, pod="early", namespace="default")
+
+    with small_cluster() as cluster:
+        cluster.stop_all()
+        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "three"}}
+        cluster.store.create(cluster.store.registry.find("", "v1", "nodes"), node)
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "early"}, "spec": {"nodeName": "three"}}
+        cluster.store.create(cluster.store.registry.find("", "v1", "pods"), pod, namespace="default")
+        _, lines, _ = run(cluster, slices_only)
+        assert "nodes       3" in lines
+        assert ["-"] == [line.split()[-1] for line in lines if line.startswith("three ")]
+        assert "without a ledger its CNI plugin assigns those of Pods" in lines[-2]

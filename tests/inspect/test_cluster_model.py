@@ -15,6 +15,7 @@ from podpool.inspect.address_map import address_map
 from podpool.inspect.cluster_model import MAX_ACTIVITY, PUBLISH_DELAY
 from podpool.inspect.diagnose import diagnose
 from podpool.inspect.search import HistorySearch, find
+from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.view_models import NodeView, SubnetView
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -128,11 +129,21 @@ def test_what_an_event_is_about_is_said_once() -> None:
     assert ("Node one", "has no free address") == (message.subject, message.message)
 
 
-def test_a_short_subnet_is_in_the_headline_even_when_nobody_waits() -> None:
-    short = SubnetView(name="vnet.pods", cidrs=(), capacity=9, exhausted=True)
-    assert "Every Pod has an address; vnet.pods is exhausted." == headline([short], [])
-    assert "Every Pod has an address; 2 subnets are exhausted." == headline([short, short], [])
-    assert "1 Pod waits for an address on 1 node." == headline([short], [NodeView(name="a", waiting=1)])
+def test_an_exhausted_subnet_is_in_the_headline_even_when_no_pod_waits() -> None:
+    exhausted = SubnetView(name="vnet.pods", cidrs=(), capacity=9, exhausted=True)
+    assert "Every Pod has an address; vnet.pods is exhausted." == headline([exhausted], [])
+    assert "Every Pod has an address; 2 subnets are exhausted." == headline([exhausted, exhausted], [])
+    assert "1 Pod waits for an address on 1 node." == headline([exhausted], [NodeView(name="a", waiting=1)])
+
+
+def test_nodes_without_a_slice_are_in_the_headline() -> None:
+    storage, fast, other = (
+        NetworkView(name=name, range="10.9.0.0/16", slices=4, nodes_waiting=count)
+        for name, count in (("storage", 244), ("fast", 12), ("other", 0))
+    )
+    assert headline([], [], [storage, other]).endswith(" 244 nodes wait for a slice of network storage.")
+    assert headline([], [], [storage, fast]).endswith(" In 2 networks, up to 244 nodes wait for a slice.")
+    assert "Every Pod has an address." == headline([], [], [other])
 
 
 def test_many_nodes_that_join_at_once_are_counted_and_the_first_look_tells_nothing() -> None:

@@ -103,7 +103,10 @@ def test_a_node_without_a_container_has_nothing() -> None:
 
 
 def test_a_shortage_and_a_node_that_is_gone_are_said() -> None:
-    assert node_view("n1", config(status="NCUpdateSubnetFullError"), []).short
+    full = config(status="NCUpdateSubnetFullError")
+    requested = msgspec.structs.replace(full, spec=msgspec.structs.replace(full.spec, requested=100))
+    assert node_view("n1", requested, []).short
+    assert not node_view("n1", full, []).short, "it has what it requests since"
     assert node_view("n1", config(), [], there=False).gone
 
 

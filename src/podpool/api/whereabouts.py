@@ -112,6 +112,11 @@ class NodeSlicePool(KubeObject, frozen=True, kw_only=True):
     status: NodeSlicePoolStatus = NodeSlicePoolStatus()
 
 
+def waiting_nodes(pool: NodeSlicePool) -> tuple[str, ...]:
+    """Return the nodes that wait for a slice, the longest waiting first."""
+    return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
+
+
 class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
     """A slice that Pods use although its Lease was deleted without being returned."""
 

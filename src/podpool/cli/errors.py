@@ -26,6 +26,13 @@ class UsageError(PodpoolError):
         super().__init__(f"{reason}{see} '{' '.join(['podpool', *path, '--help'])}'")
 
 
+class DoesNotExist(PodpoolError):
+    """An object that the command names does not exist; `hint` states which do."""
+
+    def __init__(self, what: str, name: str, hint: str) -> None:
+        super().__init__(f"{what} {name!r}: does not exist; {hint}")
+
+
 class ComponentUnreachable(PodpoolError):
     """A component that the command needs is unreachable; `alternative` states what works without it."""
 
@@ -58,6 +65,8 @@ def _report(error: Exception) -> int:
 def _described(error: Exception) -> tuple[int, str]:
     if isinstance(error, InvalidInput | UsageError):
         return INVALID, " ".join(str(error).split())  # a reason from a library may have several lines
+    if isinstance(error, DoesNotExist):
+        return FAILED, str(error)
     if isinstance(error, PodpoolError):
         refused = 400 <= getattr(error, "status", 0) < 500  # the server has answered
         return FAILED if refused else UNREACHABLE, str(error)

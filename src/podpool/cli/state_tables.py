@@ -30,33 +30,37 @@ def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
 
 
 def _subnet_state(view: SubnetView) -> StyledText:
-    full = bool(view.pods_waiting and view.short)
+    full = bool(view.pods_waiting and view.addresses_waiting)
     words = ["full"] * full + [word for word in ("exhausted", "frozen", "draining") if getattr(view, word)]
     return StyledText(",".join(words), BAD if full or view.frozen else WARNING) if words else StyledText("ok", GOOD)
 
 
-def node_table(nodes: Iterable[NodeView], *, now: float) -> TextTable:
-    """Return addresses and waiting Pods per node."""
+def node_table(nodes: Iterable[NodeView], *, now: float, ledger: bool = True) -> TextTable:
+    """Return addresses and waiting Pods per node; without a `ledger` a node has no subnet."""
     head = ("NODE", "SUBNET", "PODS", "IDLE", "PENDING", "RELEASING", "WAITING", "STATE")
     wide = ("PRIMARIES", "BATCH", "LONGEST-WAIT", "WAITING-PODS")
     rows = [
         (
             *(each.name, each.subnet or "-", each.assigned, each.idle, each.pending, each.releasing),
             StyledText(str(each.waiting), BAD) if each.waiting else each.waiting,
-            *(_node_state(each), each.primaries, each.batch or "-"),
+            *(_node_state(each, ledger=ledger), each.primaries, each.batch or "-"),
             joined(age(one.since, now=now) for one in each.waiting_pods[:1]),
-            joined(one.pod for one in each.waiting_pods),
+            joined([*(one.pod for one in each.waiting_pods), _more(each.waiting - len(each.waiting_pods))]),
         )
         for each in sorted(nodes, key=lambda each: each.name)
     ]
     return TextTable((*head, *wide), rows, wide=len(wide))
 
 
-def _node_state(view: NodeView) -> StyledText:
+def _more(count: int) -> str:
+    return f"+{count}" if count > 0 else ""
+
+
+def _node_state(view: NodeView, *, ledger: bool) -> StyledText:
     if view.gone:
         return StyledText("gone", BAD)
     if not view.subnet:
-        return StyledText("unserved", WARNING)
+        return StyledText("unserved", WARNING) if ledger else StyledText("-", FAINT)
     if view.short:
         return StyledText("short", WARNING)
     return StyledText("third-party" if view.third_party else "ok", GOOD)
@@ -82,12 +86,13 @@ def network_table(networks: Iterable[NetworkView]) -> TextTable:
     rows = [
         (
             *(each.name, each.range, each.slice_size or "shared", each.slices or "-", each.taken or "-"),
-            *(each.used, each.size),
+            *(each.used, each.size, StyledText(str(each.nodes_waiting), BAD) if each.nodes_waiting else 0),
             joined(f"{one.node} {one.used}/{one.size}" for one in each.fullest[:3]),
         )
         for each in networks
     ]
-    return TextTable(("NETWORK", "RANGE", "SLICE", "SLICES", "TAKEN", "USED", "SIZE", "FULLEST"), rows, wide=1)
+    head = ("NETWORK", "RANGE", "SLICE", "SLICES", "TAKEN", "USED", "SIZE", "NODES-WAITING", "FULLEST")
+    return TextTable(head, rows, wide=1)
 
 
 def slice_table(slices: Iterable[SliceView]) -> TextTable:
@@ -96,21 +101,26 @@ def slice_table(slices: Iterable[SliceView]) -> TextTable:
     return TextTable(("NODE", "SLICE", "USED", "SIZE"), rows)
 
 
-def history_table(tenures: Iterable[AllocationPeriod], uses: Iterable[ReportedPodUsage]) -> TextTable:
-    """Return past owners of addresses, the latest first."""
-    given: list[tuple[AllocationPeriod | ReportedPodUsage, str, str]]
-    given = [(each, str(each.subnet), joined(map(_pod_name, each.pods))) for each in tenures]
-    further = [(each, each.network, _pod_name(each)) for each in uses]
-    found = sorted([*given, *further], key=lambda one: one[0].since, reverse=True)
-    rows = [
-        (each.address, network, each.node or "-", each.since, each.until or "now", pods, each.cluster)
-        for each, network, pods in found
-    ]
-    return TextTable(("ADDRESS", "NETWORK", "NODE", "SINCE", "UNTIL", "PODS", "CLUSTER"), rows, wide=1)
+def history_table(periods: Iterable[AllocationPeriod], uses: Iterable[ReportedPodUsage]) -> TextTable:
+    """Return past owners of addresses, the latest first: a row for each Pod, and for each grant that no Pod used.
+
+    SINCE and UNTIL are the Pod's, GRANTED and RELEASED those of the node's grant. What only Pods report has no grant.
+    """
+    granted = [(each, use) for each in periods for use in (each.pods or (None,))]
+    rows = [(use.since if use else each.since, _history_row(each, use)) for each, use in granted]
+    rows += [(use.since, _history_row(use, use)) for use in uses]
+    rows.sort(key=lambda one: one[0], reverse=True)
+    head = ("ADDRESS", "NETWORK", "NODE", "POD", "SINCE", "UNTIL", "GRANTED", "RELEASED", "CLUSTER")
+    if granted:
+        return TextTable(head, [row for _, row in rows], wide=1)
+    return TextTable((*head[:6], head[-1]), [(*row[:6], row[-1]) for _, row in rows], wide=1)
 
 
-def _pod_name(use: PodUsage) -> str:
-    return f"{use.namespace}/{use.name}"
+def _history_row(held: AllocationPeriod | ReportedPodUsage, use: PodUsage | None) -> tuple[str, ...]:
+    pod = (f"{use.namespace}/{use.name}", use.since, use.until or "now") if use else ("-", "-", "-")
+    if isinstance(held, AllocationPeriod):
+        return (held.address, str(held.subnet), held.node, *pod, held.since, held.until or "now", held.cluster)
+    return (held.address, held.network, held.node or "-", *pod, "-", "-", held.cluster)
 
 
 def finding_table(findings: Iterable[AuditFinding]) -> TextTable:

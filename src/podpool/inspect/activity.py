@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from podpool.api.builtin import Event
+from podpool.inspect.secondary_networks import NetworkView
 from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
 
 CONTROLLER_PREFIX = "podpool"
@@ -111,8 +112,12 @@ def _pods(count: int) -> str:
     return "1 Pod waits" if count == 1 else f"{count} Pods wait"
 
 
-def headline(subnets: Sequence[SubnetView], nodes: Sequence[NodeView]) -> str:
-    """Return one sentence on the state of the cluster."""
+def headline(subnets: Sequence[SubnetView], nodes: Sequence[NodeView], networks: Sequence[NetworkView] = ()) -> str:
+    """Return one or two sentences on the state of the cluster: Pods and subnets; nodes without a slice."""
+    return " ".join(filter(None, (_pods_and_subnets(subnets, nodes), _slices(networks))))
+
+
+def _pods_and_subnets(subnets: Sequence[SubnetView], nodes: Sequence[NodeView]) -> str:
     waiting = sum(each.waiting for each in nodes)
     where = sum(bool(each.waiting) for each in nodes)
     exhausted = [each.name for each in subnets if each.exhausted]
@@ -122,6 +127,17 @@ def headline(subnets: Sequence[SubnetView], nodes: Sequence[NodeView]) -> str:
     if exhausted:
         return f"Every Pod has an address; {_listed(exhausted)} {'is' if len(exhausted) == 1 else 'are'} exhausted."
     return "Every Pod has an address."
+
+
+def _slices(networks: Sequence[NetworkView]) -> str:
+    waiting = {each.name: each.nodes_waiting for each in networks if each.nodes_waiting}
+    if not waiting:
+        return ""
+    most = max(waiting.values())
+    nodes = "1 node waits for a slice" if most == 1 else f"{most} nodes wait for a slice"
+    if len(waiting) == 1:
+        return f"{nodes} of network {next(iter(waiting))}."
+    return f"In {len(waiting)} networks, up to {nodes}."
 
 
 def _listed(names: Sequence[str]) -> str:

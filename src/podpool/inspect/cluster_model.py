@@ -88,7 +88,7 @@ class ClusterModel:
 
     def __init__(self, caches: ClusterCaches, *, has_ledger: bool = True) -> None:
         self.caches = caches
-        self._has_ledger = has_ledger
+        self.has_ledger = has_ledger
         self.problems: dict[str, str] = {}
         """Who cannot be reached, and why."""
         self.nodes: dict[str, views.NodeView] = {}
@@ -194,9 +194,9 @@ class ClusterModel:
     @property
     def headline(self) -> str:
         """One sentence on the state of the cluster."""
-        if not self.subnets and (self._has_ledger or not self.nodes):
+        if not self.subnets and (self.has_ledger or not self.nodes):
             return "No data has been read yet."
-        return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods())
+        return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods(), self.networks)
 
     def _nodes_with_waiting_pods(self) -> tuple[views.NodeView, ...]:
         """Nodes whose Pods have been waiting longer than a start takes."""
@@ -261,7 +261,7 @@ class ClusterModel:
 
     def _subnet_views(self) -> Iterable[views.SubnetView]:
         caches, nodes = self.caches, self.nodes.values()
-        if not self._has_ledger:
+        if not self.has_ledger:
             return views.subnet_views_without_ledger(nodes, caches.nncs.values(), caches.cluster_subnets.values())
         on, decided = (
             views.nodes_by_subnet(nodes),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from podpool.api.builtin import FINISHED, Event
+from podpool.api.whereabouts import waiting_nodes
 from podpool.inspect.activity import activity_of
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
@@ -64,8 +65,13 @@ def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
     view = model.nodes.get(name)
     if view is None or view.gone:
         return f"Node {name} does not exist.", "Delete the Pod: its controller recreates it on another node."
-    if not view.subnet:
-        return _node_without_grants(model, name)
+    if pod.metadata.annotations.networks and (missing := _missing_slices(model, name)):
+        return missing
+    return _with_grants(model, pod, view) if view.subnet else _node_without_grants(model, pod)
+
+
+def _with_grants(model: ClusterModel, pod: InspectedPod, view: NodeView) -> Explanation:
+    name = view.name
     if view.idle:
         message = (
             f"Node {name} has {_addresses(view.idle)} free: the Pod's sandbox is being created, its status is not "
@@ -84,7 +90,22 @@ def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
     return f"Node {name} uses all {view.assigned} of its addresses{message}", action
 
 
-def _node_without_grants(model: ClusterModel, name: str) -> Explanation:
+def _missing_slices(model: ClusterModel, node: str) -> Explanation | None:
+    """Return that the node has no slice of a secondary network, whichever networks the Pod uses."""
+    pools = sorted(model.caches.node_slice_pools.values(), key=lambda each: each.metadata.name)
+    names = [each.metadata.name for each in pools if node in waiting_nodes(each)]
+    if not names:
+        return None
+    networks = f"network {names[0]}" if len(names) == 1 else f"networks {', '.join(names)}"
+    action = "Use a larger range or a smaller node_slice_size, or remove nodes: `podpool slices` shows the usage."
+    return f"Node {node} waits for a slice of {networks}: all slices are assigned.", action
+
+
+def _node_without_grants(model: ClusterModel, pod: InspectedPod) -> Explanation:
+    name = pod.spec.node_name
+    if not model.has_ledger:
+        message = f"Node {name} has no addresses of podpool: without a ledger its CNI plugin assigns those of Pods."
+        return message, f"See {_describe(pod)}."
     events = [each for each in model.caches.events.values() if _about(each, name)]
     refused = [activity.message for each in events if (activity := activity_of(each))]
     because = f" Last Event: {refused[-1]}." if refused else ""
@@ -110,13 +131,21 @@ def _node_exhausted(view: NodeView, subnet: SubnetView) -> Explanation:
             f"{subnet.other_clusters} in other clusters, {subnet.capacity - subnet.reserved} free "
             f"({subnet.reserved_for_primaries} reserved for primaries)."
         )
-        grow = f"`podpool ledger subnet grow {subnet.name} CIDR`"
-        return message, f"Grow it: {grow}; or wait until idle and cooling addresses return."
+        return message, f"Grow it: `podpool ledger subnet grow {subnet.name} CIDR`{_alternative(subnet)}."
     if view.pending:
         message = f" and requested {view.pending} more, which are not granted yet."
         return message, "If this persists, check controller and ledger: `podpool status`."
     message = " and has not requested more."
     return message, f"Check that its agent runs and the node is below its maximum: `kubectl describe node {view.name}`."
+
+
+def _alternative(subnet: SubnetView) -> str:
+    """Return what else provides addresses: waiting only if some can return without a Pod being deleted."""
+    returning = {"idle": subnet.idle, "cooling": subnet.cooling_down}
+    kinds = " and ".join(f"{count} {kind}" for kind, count in returning.items() if count)
+    if not kinds:
+        return "; or run fewer Pods on it: no address is idle or cooling down"
+    return f"; or wait until {kinds} addresses return"
 
 
 def _describe(pod: InspectedPod) -> str:

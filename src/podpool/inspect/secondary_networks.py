@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from podpool.api.whereabouts import IPPool, NodeSlicePool
+from podpool.api.whereabouts import IPPool, NodeSlicePool, waiting_nodes
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.core.slice_table import parse_slice_size
@@ -37,6 +37,8 @@ class NetworkView(ViewModel, frozen=True, kw_only=True):
     size: int = 0
     """Addresses in assigned slices; for a shared range, in the range."""
     fullest: tuple[SliceView, ...] = ()
+    nodes_waiting: int = 0
+    """Nodes without a slice, because all are assigned."""
 
 
 def network_views(divided: Iterable[NodeSlicePool], pools: Sequence[IPPool]) -> list[NetworkView]:
@@ -56,6 +58,7 @@ def network_views(divided: Iterable[NodeSlicePool], pools: Sequence[IPPool]) -> 
                 used=sum(one.used for one in slices),
                 size=sum(one.size for one in slices),
                 fullest=tuple(sorted(slices, key=lambda one: (-one.used, one.node))[:FULLEST_SHOWN]),
+                nodes_waiting=len(waiting_nodes(each)),
             )
         )
     shared = [pool for pool in pools if pool.metadata.name not in owned]

@@ -51,13 +51,13 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
             return "The API server is not reachable."
         if not self.model.nodes:
             return "The cluster has no nodes."
-        return headline(self.subnets, tuple(self.model.nodes.values()))
+        return headline(self.subnets, tuple(self.model.nodes.values()), self.model.networks)
 
 
 async def read_status(kube: KubeClient, ledger: LedgerClient | None, *, at: float) -> ClusterStatus:
     """Read everything once; without a ledger only the cluster's objects."""
     caches = ClusterCaches()
-    model = ClusterModel(caches)
+    model = ClusterModel(caches, has_ledger=ledger is not None)
     leader = await _read_cluster(model, kube)
     if ledger:
         await _read_ledger(model, ledger)

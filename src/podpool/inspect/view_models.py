@@ -11,7 +11,7 @@ import msgspec
 
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
 from podpool.api.builtin import FINISHED, PodSpec, PodStatus
-from podpool.api.meta import Condition, KeyedObject, Kind, ObjectIdentity
+from podpool.api.meta import ApiStruct, Condition, KeyedObject, Kind, ObjectIdentity
 from podpool.core.scaling import Scaler
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
@@ -20,10 +20,18 @@ WAITING_SHOWN = 12
 FULL = "NCUpdateSubnetFullError"
 
 
+class InspectedPodAnnotations(ApiStruct, frozen=True, kw_only=True):
+    """The used annotations."""
+
+    networks: str = msgspec.field(name="k8s.v1.cni.cncf.io/networks", default="")
+    """Secondary networks, as Multus reads them."""
+
+
 class InspectedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
-    """Metadata with the creation time."""
+    """Metadata with the creation time and the secondary networks."""
 
     creation_timestamp: str | None = None
+    annotations: InspectedPodAnnotations = InspectedPodAnnotations()
 
 
 class InspectedPodStatus(PodStatus, frozen=True, kw_only=True):
@@ -92,7 +100,7 @@ class NodeView(ViewModel, frozen=True, kw_only=True):
     """Longest waiting first."""
     batch: int = 0
     short: bool = False
-    """The subnet could not grant the whole request."""
+    """The subnet cannot grant the whole request now."""
     third_party: bool = False
     """Its agent is a third party's."""
     gone: bool = False
@@ -146,7 +154,7 @@ class SubnetView(ViewModel, frozen=True, kw_only=True):
     exhausted: bool = False
     frozen: bool = False
     draining: bool = False
-    short: int = 0
+    addresses_waiting: int = 0
     """Addresses that Pods wait for, in all clusters."""
     revision: int = 0
 
@@ -174,20 +182,20 @@ def node_view(
     released = set(config.spec.pending_release)
     kept = [each.ip for container in containers for each in container.ip_assignments if each.name not in released]
     shown = sum(len(container.ip_assignments) for container in containers)
-    assigned = sum(address in used for address in kept)
+    assigned, pending = sum(address in used for address in kept), max(0, config.spec.requested - len(kept))
     report = agent_report(config)
     return NodeView(
         name=name,
         subnet=subnet_key(containers[0].vnet_id, containers[0].subnet_name),
         assigned=assigned,
         idle=len(kept) - assigned,
-        pending=max(0, config.spec.requested - len(kept)),
+        pending=pending,
         releasing=shown - len(kept),
         primaries=sum(bool(each.primary_ip) for each in containers),
         waiting=len(waiting),
         waiting_pods=waiters,
         batch=report.batch if report else config.status.scaler.batch_size,
-        short=any(each.status == FULL for each in containers),
+        short=pending > 0 and any(each.status == FULL for each in containers),  # the status is of an earlier request
         third_party=report is None,
         gone=not there,
     )
@@ -246,7 +254,7 @@ def subnet_view(state: SubnetState, made: SubnetSpec | None, nodes: Iterable[Nod
         exhausted=state.exhausted,
         frozen=state.frozen,
         draining=state.draining,
-        short=state.waiting,
+        addresses_waiting=state.waiting,
         revision=state.revision,
     )
 

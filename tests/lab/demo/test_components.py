@@ -6,6 +6,7 @@ import re
 import shlex
 import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -19,7 +20,7 @@ from podpool.lab.demo.driver import DemoNodeState, DemoState, retry_until_done
 from podpool.lab.demo.objects import NETWORKS, DemoPod, DemoPodAnnotations, DemoPodMeta, network_status
 from podpool.lab.demo.run import next_steps, run_demo
 from podpool.lab.demo.scenario import pods_that_fill
-from podpool.lab.demo.settings import DemoSettings, StateDirectory, default_home
+from podpool.lab.demo.settings import TOKEN_FILE, DemoSettings, StateDirectory, default_home
 from podpool.ledger.messages import SubnetName, SubnetState
 from podpool.runtime.transport import Unreachable
 
@@ -104,8 +105,10 @@ class TestStateDirectory:
     def test_a_second_run_continues_unless_it_is_fresh(self, tmp_path: Path) -> None:
         home, settings = StateDirectory(tmp_path / "up"), DemoSettings()
         assert not home.prepare(settings, fresh=False)
+        home.file(TOKEN_FILE).write_text("the cluster has started")
         home.file("nodes", "node-1", "journal").write_text("kept")
         assert home.prepare(DemoSettings(nodes=9), fresh=False)
+        assert "kept" == home.file("nodes", "node-1", "journal").read_text()
         assert not home.prepare(settings, fresh=True)
         assert not (tmp_path / "up" / "nodes").exists()
 
@@ -130,8 +133,20 @@ class TestStateDirectory:
     def test_settings_of_database_and_objects_cannot_change(self, tmp_path: Path, other: DemoSettings) -> None:
         home = StateDirectory(tmp_path)
         home.prepare(DemoSettings(), fresh=False)
+        home.file(TOKEN_FILE).write_text("the cluster has started")
         with pytest.raises(InvalidInput, match="--fresh"):
             home.prepare(other, fresh=False)
+
+    @pytest.mark.parametrize("other", [{"api": "real"}, {"database": "postgresql://nowhere/x"}, {"batch": 8}])
+    def test_settings_of_a_run_that_never_started_are_not_kept(self, tmp_path: Path, other: dict[str, Any]) -> None:
+        """`podpool up --api real` without kube-apiserver: the next `podpool up` starts as if it was the first."""
+        home = StateDirectory(tmp_path)
+        home.prepare(DemoSettings(**other), fresh=False)
+        home.file("logs", "ledger.log").write_text("of the failed run")
+        home.file("ledger.db").write_text("no subnet yet")
+        again = StateDirectory(tmp_path)
+        assert not again.prepare(DemoSettings(), fresh=False)
+        assert {"settings.json"} == {each.name for each in tmp_path.iterdir()}
 
     def test_a_fresh_run_deletes_files_of_the_demo_only(self, tmp_path: Path) -> None:
         home = StateDirectory(tmp_path)
@@ -157,6 +172,7 @@ class TestStateDirectory:
         home = StateDirectory(tmp_path / "up")
         home.prepare(DemoSettings(database="postgresql://me:s3cret@host/ledger"), fresh=False)
         assert [0o700, 0o600] == [each.stat().st_mode & 0o777 for each in (home.path, home.path / "settings.json")]
+        home.file(TOKEN_FILE).write_text("the cluster has started")
         with pytest.raises(InvalidInput, match="me@host/ledger") as refused:
             home.prepare(DemoSettings(database="postgresql://me:0ther@host/ledger"), fresh=False)
         assert not {"s3cret", "0ther"} & set(re.findall(r"\w+", str(refused.value)))

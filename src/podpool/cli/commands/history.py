@@ -106,7 +106,8 @@ async def _show(
 ) -> int:
     if context.ledger is None:
         raise InvalidInput("--ledger", NO_LEDGER, "only the ledger keeps the past: name its URL")
-    _check_time(at or EXAMPLE)
+    if at:
+        _check_time(at, now=context.clock.wall())
     try:
         past = await query(context.ledger)
     except Unreachable as error:
@@ -119,13 +120,15 @@ async def _show(
     return 0
 
 
-def _check_time(at: str) -> None:
+def _check_time(at: str, *, now: float) -> None:
     try:
-        zone = datetime.fromisoformat(at).tzinfo
+        time = datetime.fromisoformat(at)
     except ValueError:
         raise InvalidInput("--at", at, f"is not a time, such as {EXAMPLE}") from None
-    if zone is None:
+    if time.tzinfo is None:
         raise InvalidInput("--at", at, f"has no time zone: write it as {EXAMPLE}")
+    if time.timestamp() > now:
+        raise InvalidInput("--at", at, "is in the future: name a past time, or omit --at")
 
 
 def _key(pod: str, namespace: str) -> str:

@@ -9,28 +9,29 @@ import msgspec
 
 from podpool.api import admission, rbac
 from podpool.api.crds import crd_manifests
-from podpool.cli.output import Printer, TextTable
+from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
 from podpool.cni import conflist
 from podpool.cni.install import install, plugin_content, uninstall
 from podpool.core.errors import InvalidInput
 
 
-def print_crds(*, output: str, no_color: bool) -> None:
+def print_crds(*, output: str) -> None:
     """Print the CustomResourceDefinitions."""
-    _print(crd_manifests(), output, no_color=no_color)
+    _print(crd_manifests(), output)
 
 
-def print_rbac(*, whereabouts_namespace: str, shared_ranges: bool, output: str, no_color: bool) -> None:
+def print_rbac(*, whereabouts_namespace: str, shared_ranges: bool, output: str) -> None:
     """Print service accounts, roles and admission policies."""
     shared = rbac.shared_range_manifests(pools=whereabouts_namespace) if shared_ranges else []
     found = [*rbac.rbac_manifests(pools=whereabouts_namespace), *shared, *admission.admission_manifests()]
-    _print(found, output, no_color=no_color)
+    _print(found, output)
 
 
 def install_plugin(*, bin_dir: str, name: str, conf_dir: str, cni_template: str) -> None:
     """Install the plugin under every name, and the CNI configuration if a directory is named."""
-    plugin, config = plugin_content(), conflist.load(cni_template) if conf_dir else b""
+    config = conflist.load(cni_template) if conf_dir else b""
+    plugin = plugin_content(on_progress=_print_progress)
     try:
         for each in name.split(","):
             print(install(Path(bin_dir), name=each.strip(), content=plugin))  # noqa: T201  the command's output
@@ -48,11 +49,13 @@ def uninstall_plugin(*, bin_dir: str, name: str, conf_dir: str) -> None:
         print(path)  # noqa: T201  the command's output
 
 
-def _print(found: Iterable[Mapping[str, Any]], output: str, *, no_color: bool) -> None:
+def _print(found: Iterable[Mapping[str, Any]], output: str) -> None:
     items = list(found)
     if output == Output.YAML:  # one document per object, as kubectl apply reads them
         sys.stdout.write("".join(f"---\n{msgspec.yaml.encode(each).decode()}" for each in items))
-        return
-    rows = [(each["kind"], each["metadata"].get("namespace", "-"), each["metadata"]["name"]) for each in items]
-    table = TextTable(("KIND", "NAMESPACE", "NAME"), rows)
-    Printer(output, no_color=no_color).result({"apiVersion": "v1", "kind": "List", "items": items}, table)
+    else:
+        Printer(output).result({"apiVersion": "v1", "kind": "List", "items": items})
+
+
+def _print_progress(text: str) -> None:
+    print(f"podpool: {text}", file=sys.stderr, flush=True)  # noqa: T201  the result goes to standard output

@@ -12,7 +12,7 @@ import msgspec
 from rich.text import Text
 
 from podpool.cli.context import ClusterContext
-from podpool.cli.errors import UNREACHABLE, ComponentUnreachable
+from podpool.cli.errors import UNREACHABLE, ComponentUnreachable, DoesNotExist
 from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
 from podpool.cli.spec.options import NO_LEDGER
 from podpool.cli.state_tables import network_table, node_table, pod_table, slice_table, subnet_table
@@ -28,6 +28,8 @@ from podpool.runtime import entropy
 
 V = TypeVar("V", SubnetView, NodeView, NetworkView, PodView)
 
+MAX_NAMES = 3
+"""Networks that are named; more are counted."""
 POLL = 0.5
 """Seconds between two updates of `watch`."""
 
@@ -51,11 +53,12 @@ async def status(context: ClusterContext) -> int:
         "subnets": seen.subnets,
         "nodes": len(nodes),
         "nodes_short": sum(each.short for each in nodes),
-        "nodes_unserved": sum(not each.subnet for each in nodes),
+        "nodes_unserved": sum(not each.subnet for each in nodes) if context.ledger else 0,
         "nodes_gone": sum(each.gone for each in nodes),
         "pods": sum(each.assigned for each in nodes),
         "pods_waiting": sum(each.waiting for each in nodes),
         "networks": model.networks,
+        "networks_short": sum(bool(each.nodes_waiting) for each in model.networks),
         "controller": seen.leader,
         "unreachable": model.problems,
     }
@@ -74,8 +77,8 @@ async def status(context: ClusterContext) -> int:
 def _style(figures: dict[str, Any]) -> str:
     if figures["pods_waiting"] or figures["unreachable"]:
         return BAD
-    short = any(each.exhausted or each.frozen for each in figures["subnets"])
-    return WARNING if short or figures["nodes_gone"] else GOOD
+    limited = any(each.exhausted or each.frozen for each in figures["subnets"])
+    return WARNING if limited or figures["nodes_gone"] or figures["networks_short"] else GOOD
 
 
 def _nodes(figures: dict[str, Any]) -> str:
@@ -92,7 +95,10 @@ def _networks(model: ClusterModel) -> str:
     if not model.networks:
         return "no secondary networks"
     used = sum(each.used for each in model.networks)
-    return f"{len(model.networks)} secondary, {used} addresses in use"
+    short = [each.name for each in model.networks if each.nodes_waiting]
+    names = joined(short) if len(short) <= MAX_NAMES else f"{len(short)} networks"
+    waiting = f", nodes wait for slices of {names}" if short else ""
+    return f"{len(model.networks)} secondary, {used} addresses in use{waiting}"
 
 
 def _controller(seen: ClusterStatus, *, now: float) -> str:
@@ -120,7 +126,7 @@ async def nodes(context: ClusterContext, *, names: Sequence[str], waiting: bool)
     now = context.clock.wall()
     model = await load_cluster(context)
     found = [each for each in _named(model.nodes.values(), names, what="NODE") if each.waiting or not waiting]
-    context.printer.result(ItemList(items=found), node_table(found, now=now))
+    context.printer.result(ItemList(items=found), node_table(found, now=now, ledger=context.ledger is not None))
     return 0
 
 
@@ -248,5 +254,5 @@ def _named(found: Iterable[V], names: Sequence[str], *, what: str, hint: str = "
     by_name = {each.name: each for each in found}
     for name in names:
         if name not in by_name:
-            raise InvalidInput(what, name, f"does not exist; {hint or f'existing: {joined(by_name)}'}")
+            raise DoesNotExist(what, name, hint or f"existing: {joined(by_name)}")
     return [by_name[name] for name in names] if names else list(by_name.values())

@@ -4,14 +4,17 @@ from typing import Any
 
 from podpool.cli.spec import options as shared
 from podpool.cli.spec.model import Argument, Command, Example, Group, Option, Section, Session, Type, command
-from podpool.cli.spec.options import ADDRESS, AT, EXIT_CODES, NAMESPACE, NODE, POD, WAITING, local
+from podpool.cli.spec.options import ADDRESS, AT, NAMESPACE, NODE, POD, REFUSED, WAITING, exit_codes, local
 
 GROUPS = (Group("history", "Show the past addresses of a Pod, a node or an address.", Section.INSPECT),)
 
 
 def _inspect(name: str, summary: str, handler: str, *parts: Argument | Option | Example, **more: Any) -> Command:  # noqa: ANN401  other fields of Command
-    fields = {"session": Session.CLUSTER, "section": Section.INSPECT, "exit_codes": EXIT_CODES, **more}
+    fields = {"session": Session.CLUSTER, "section": Section.INSPECT, "exit_codes": exit_codes(), **more}
     return command(name, summary, handler, *parts, *shared.CLUSTER, **fields)
+
+
+_NAMED = exit_codes("a named object does not exist")
 
 
 def _names(name: str, help_: str) -> Argument:
@@ -33,6 +36,7 @@ COMMANDS = (
         Example("List all subnets with all columns", "-o wide"),
         Example("Show one subnet", "vnet.pods"),
         _names("NETWORK.SUBNET", "Subnets to list."),
+        exit_codes=_NAMED,
     ),
     _inspect(
         "nodes",
@@ -42,6 +46,7 @@ COMMANDS = (
         Example("List nodes with Pods that wait for an address", "--waiting"),
         _names("NODE", "Nodes to list."),
         local("waiting", "List only nodes with Pods that wait for an address.", "false", Type.BOOLEAN),
+        exit_codes=_NAMED,
     ),
     _inspect(
         "pods",
@@ -53,6 +58,7 @@ COMMANDS = (
         Option("namespace", "Namespace to list. Default: all.", short="-n", env=False),
         local("node", "Node to list. Default: all."),
         WAITING,
+        exit_codes=_NAMED,
     ),
     _inspect(
         "slices",
@@ -63,6 +69,7 @@ COMMANDS = (
         Argument(
             "NETWORK", "Secondary network whose slices to list. Default: list networks.", "network", required=False
         ),
+        exit_codes=_NAMED,
     ),
     _inspect(
         "who",
@@ -72,6 +79,7 @@ COMMANDS = (
         Example("Show the owner at a time", "10.77.0.9 --at 2026-11-16T02:30:00Z"),
         ADDRESS,
         local("at", "Time, such as 2026-11-16T02:30:00Z. Default: now and before."),
+        exit_codes=REFUSED,
     ),
     _inspect(
         "why",
@@ -81,9 +89,7 @@ COMMANDS = (
         Example("Explain a Pod of another namespace", "web-0 -n shop"),
         POD,
         NAMESPACE,
-        exit_codes=EXIT_CODES.replace(
-            "1 the check failed or the request was refused", "1 the Pod waits for an address or does not exist"
-        ),
+        exit_codes=exit_codes("the Pod waits for an address or does not exist"),
     ),
     _inspect(
         "watch",
@@ -99,6 +105,7 @@ COMMANDS = (
         "history:pod_history",
         Example("Show a Pod of the context's namespace, deleted or not", "web-0"),
         *(POD, NAMESPACE, AT),
+        exit_codes=REFUSED,
     ),
     _inspect(
         "history node",
@@ -106,6 +113,7 @@ COMMANDS = (
         "history:node_history",
         Example("Show a node, deleted or not", "node-1"),
         *(NODE, AT),
+        exit_codes=REFUSED,
     ),
     _inspect(
         "history address",
@@ -113,6 +121,7 @@ COMMANDS = (
         "history:address_history",
         Example("Show an address", "10.77.0.9"),
         *(ADDRESS, AT),
+        exit_codes=REFUSED,
     ),
     _inspect(
         "audit",
@@ -127,6 +136,7 @@ COMMANDS = (
             "Every address has one owner, belongs to its node's grants and subnet, and was not taken from a node "
             "without a release; nodes hold whole batches. A violation counts when a second check confirms it."
         ),
+        exit_codes=exit_codes("an invariant is violated"),
     ),
     command(
         "dashboard",

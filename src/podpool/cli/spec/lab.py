@@ -20,7 +20,7 @@ COMMANDS = (
         local("subnet", "CIDR of the Pods' subnet.", "10.77.0.0/24"),
         local("batch", "Batch size B.", "16", Type.INTEGER),
         local("mode", "What a node's request follows.", "pods", choices=MODES),
-        local("scarcity", "Policy for a subnet that runs short.", "graded", choices=SCARCITY_POLICIES),
+        local("scarcity", "Policy for a subnet that is running out.", "graded", choices=SCARCITY_POLICIES),
         local("scenario", "Scenario to run.", "full", choices=("full", "short", "none")),
         local(
             "api",
@@ -34,7 +34,7 @@ COMMANDS = (
         local("fresh", "Delete the state of earlier runs.", "false", Type.BOOLEAN),
         local("once", "Exit after the scenario, with code 1 if a step failed.", "false", Type.BOOLEAN),
         local("step", "Wait for Enter after each step.", "false", Type.BOOLEAN),
-        description="A scenario shows how the subnet runs short, idle addresses return and more Pods fit.",
+        description="A scenario shows how the subnet is exhausted, idle addresses return and more Pods fit.",
         section=Section.TRY,
     ),
     command(

@@ -2,7 +2,7 @@
 
 from podpool.cli.spec import options as shared
 from podpool.cli.spec.model import Argument, Command, Example, Group, Option, Section, Session, Type, command
-from podpool.cli.spec.options import ADDRESS, AT, EXIT_CODES, NODE, POD, PRINTED, SETTINGS, TLS, local, port_option
+from podpool.cli.spec.options import ADDRESS, AT, NODE, POD, PRINTED, REFUSED, SETTINGS, TLS, local, port_option
 
 GROUPS = (
     Group("ledger", "Run the ledger, and manage its subnets, tokens, clusters, history and database.", Section.RUN),
@@ -38,7 +38,7 @@ def _admin(name: str, summary: str, *parts: Argument | Option | Example, descrip
         *(*parts, *shared.LEDGER_CONNECTION, *PRINTED),
         description=description,
         session=Session.LEDGER,
-        exit_codes=EXIT_CODES,
+        exit_codes=REFUSED,
     )
 
 
@@ -166,6 +166,6 @@ COMMANDS = (
         Example("Check the default database", ""),
         Example("Check a backup", "--file ledger.backup"),
         *(DATABASE, local("file", "Backup file to check instead of the database."), *PRINTED),
-        exit_codes=EXIT_CODES,
+        exit_codes=shared.exit_codes("the database is not consistent"),
     ),
 )

@@ -8,10 +8,16 @@ NO_LEDGER = "none"
 """The value of --ledger for a cluster without a ledger: slices and shared ranges only."""
 ADMIN_TOKEN_FILE = "/var/lib/podpool/ledger.db.admin-token"  # noqa: S105  a path, not a secret
 
-EXIT_CODES = (
-    "Exit codes: 0 success; 1 the check failed or the request was refused; 2 invalid argument or file; "
-    "3 the API server or the ledger is unreachable."
-)
+
+def exit_codes(failed: str = "") -> str:
+    """Return the last paragraph of a command's help; `failed` is what exit code 1 means, if the command has it."""
+    codes = ("0 success", f"1 {failed}" if failed else "", "2 invalid argument or file")
+    return f"Exit codes: {'; '.join(filter(None, codes))}; 3 the API server or the ledger is unreachable."
+
+
+EXIT_CODES = exit_codes("the check failed, the request was refused, or a named object does not exist")
+"""Of all commands."""
+REFUSED = exit_codes("the ledger refused the request")
 
 DEBUG = Option("debug", "Print a traceback when the command fails.", "false", Type.BOOLEAN)
 CONFIG = Option("config", "TOML file that sets options of this command.")
@@ -27,7 +33,7 @@ OPTIONAL_LEDGER = Option("ledger", "URL of the ledger, or 'none' for a cluster w
 LEDGER_TOKEN_FILE = Option("ledger-token-file", "File with the token for the ledger.", ADMIN_TOKEN_FILE)
 LEDGER_CA_FILE = Option("ledger-ca-file", "PEM file with the CA of the ledger's certificate.")
 OUTPUT = Option("output", "Output format.", Output.TABLE, choices=tuple(Output), short="-o")
-MANIFEST_OUTPUT = Option("output", "Output format.", Output.YAML, choices=tuple(Output), short="-o")
+MANIFEST_OUTPUT = Option("output", "Output format.", Output.YAML, choices=(Output.YAML, Output.JSON), short="-o")
 NO_COLOR = Option(
     "no-color", "Print without colors. The variable NO_COLOR has the same effect.", "false", Type.BOOLEAN, env=False
 )

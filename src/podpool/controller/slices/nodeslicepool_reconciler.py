@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable
 
 from podpool.api.builtin import Node
 from podpool.api.multus import NetworkAttachmentDefinition
-from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool
+from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool, waiting_nodes
 from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.informers import WriteThroughCache
@@ -25,7 +25,6 @@ from podpool.controller.slices.objects import (
     build_slice_pool,
     shortage_message,
     slice_pool_is_current,
-    waiting_nodes,
     withheld_message,
 )
 from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership, without_conflicts

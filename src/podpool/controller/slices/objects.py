@@ -127,11 +127,6 @@ def slice_pool_is_current(pool: NodeSlicePool, wanted: dict[str, Any]) -> bool:
     )
 
 
-def waiting_nodes(pool: NodeSlicePool) -> tuple[str, ...]:
-    """Return the nodes that wait for a slice, the longest waiting first."""
-    return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
-
-
 def _conditions(
     key: SliceTableKey, assignment: SliceAssignment, *, before: NodeSlicePool | None, now: float
 ) -> tuple[Condition, ...]:

@@ -89,7 +89,8 @@ function waitingPods(found) {
   if (!list.length) return [];
   const now = Date.now() / 1000;
   return [make("h3", {}, `${count(found.node.waiting, "Pod")} ${found.node.waiting === 1 ? "waits" : "wait"}`),
-    make("ul", {}, list.map((each) => make("li", {}, link("pod", each.pod), each.since ? `, for ${since(each.since, now)}` : "")))];
+    make("ul", {}, list.map((each) => make("li", {}, link("pod", each.pod), each.since ? `, for ${since(each.since, now)}` : "")),
+      found.node.waiting > list.length ? make("li", {}, `and ${found.node.waiting - list.length} more`) : null)];
 }
 
 function history(found) {

@@ -34,8 +34,9 @@ function article(network, open) {
   const { name, range, slices = 0, taken = 0, used = 0, size = 0, fullest = [] } = network;
   const meter = make("div.meter", { role: "img", "aria-label": `${share(used, size)} used` }, make("i.assigned"));
   meter.firstChild.style.width = `${size ? (100 * used) / size : 0}%`;
+  const waiting = network.nodes_waiting ? `; ${count(network.nodes_waiting, "node")} without a slice` : "";
   const usage = network.slice_size
-    ? `${grouped(taken)} of ${count(slices, "slice")} taken, each ${network.slice_size}; ${grouped(used)} of ${grouped(size)} addresses used`
+    ? `${grouped(taken)} of ${count(slices, "slice")} taken, each ${network.slice_size}; ${grouped(used)} of ${grouped(size)} addresses used${waiting}`
     : `shared by all nodes; ${grouped(used)} of ${grouped(size)} addresses used`;
   const bars = fullest.map((slice) => {
     const label = `${slice.node}: ${slice.used ?? 0} of ${slice.size ?? 0} in ${slice.range}`;

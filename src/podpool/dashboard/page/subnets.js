@@ -73,7 +73,7 @@ class Card {
 function mood(subnet) {
   if (subnet.frozen) return ["grants nothing: ledger in recovery", "bad"];
   if (subnet.draining) return ["draining", "warn"];
-  if (subnet.pods_waiting && subnet.short) return [`full: ${count(subnet.pods_waiting, "Pod")} without an address`, "bad"];
+  if (subnet.pods_waiting && subnet.addresses_waiting) return [`full: ${count(subnet.pods_waiting, "Pod")} without an address`, "bad"];
   if (subnet.exhausted) return ["exhausted", "warn"];
   return ["ok", "good"];
 }

@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import IO
 
 from podpool.api.crds import crd_manifests, multus_crd_manifest
-from podpool.cni.build import BuildFailed, NoCompiler
-from podpool.cni.install import find_plugin, install, python_plugin
+from podpool.cni.install import install, plugin_content
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import parse_settings
 from podpool.kube import api_connection
@@ -24,7 +23,7 @@ from podpool.kube.crd_install import install_crds
 from podpool.lab.demo.api_server import ApiProcess
 from podpool.lab.demo.kubelet import PluginEndpoint
 from podpool.lab.demo.processes import Process, Ready, StartFailed, Supervisor
-from podpool.lab.demo.settings import LOCK_FILE, NETWORK, SUBNET, DemoSettings, StateDirectory
+from podpool.lab.demo.settings import LOCK_FILE, NETWORK, SUBNET, TOKEN_FILE, DemoSettings, StateDirectory
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
 from podpool.ledger.client import LedgerClient, Timeouts
@@ -33,8 +32,6 @@ from podpool.runtime.http import HttpTransport
 from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"
-COMPILE_NOTICE_DELAY = 0.5
-"""Seconds within which a plugin that was compiled before is found."""
 Print = Callable[[str], None]
 
 
@@ -113,7 +110,9 @@ class DemoCluster:
         await ledger.wait_ready()
         await self._create_subnet()
         port = settings.ports["controller"]
-        self.controller = self._start_process("controller", await self._controller_args(), _http_ok(port), port=port)
+        self.controller = self._start_process(
+            "controller", await self._controller_args(), _http_ok(port, "/readyz"), port=port
+        )
         for name in settings.node_names:
             self.start_agent(name, boot_id=boot_id(name))
         await asyncio.gather(
@@ -127,7 +126,7 @@ class DemoCluster:
             *("agent", "run", "--node", node, "--boot-id", boot_id, "--mode", self.settings.mode),
             *("--state", str(self.home.file("nodes", node, "journal"))),
             *("--deferred-deletes", str(endpoint.deferred_deletes)),
-            *("--socket", str(endpoint.socket), "--listen", f"{HOST}:0", "--conf-dir", ""),
+            *("--socket", str(endpoint.socket), "--listen", f"{HOST}:0", "--conf-dir", "", "--cri-socket", "none"),
             *("--settings", self.settings.overrides, "--kubeconfig", str(self.api.kubeconfig)),
         ]
         self.agents[node] = self._start_process(f"agent-{node}", args, lambda: _accepts(endpoint.socket))
@@ -160,7 +159,7 @@ class DemoCluster:
         await self.ledger.create_subnet(new.with_settings(parse_settings(self.settings.overrides)))
 
     async def _controller_args(self) -> list[str]:
-        token = self.home.file("cluster-token")
+        token = self.home.file(TOKEN_FILE)
         if not token.exists():
             # unique, because a database may have tokens of earlier demos
             name = f"podpool-up-{entropy.system_random().getrandbits(48):012x}"
@@ -218,15 +217,12 @@ async def _accepts(path: Path) -> bool:
 
 async def install_plugin(home: StateDirectory, print_line: Print) -> Path:
     """Install the CNI plugin: the compiled one, or without a compiler the Python one."""
-    notice = "compiling the CNI plugin, which may take a minute the first time"
-    timer = asyncio.get_running_loop().call_later(COMPILE_NOTICE_DELAY, print_line, notice)
-    try:
-        content = (await asyncio.to_thread(find_plugin, local_first=True)).read_bytes()
-    except (NoCompiler, BuildFailed) as error:
-        print_line(f"{error}; using the plugin in Python, which is slower")
-        content = python_plugin()
-    finally:
-        timer.cancel()
+    loop = asyncio.get_running_loop()
+
+    def on_progress(text: str) -> None:
+        loop.call_soon_threadsafe(print_line, text)
+
+    content = await asyncio.to_thread(plugin_content, local_first=True, on_progress=on_progress)
     return install(home.file("bin", "podpool").parent, content=content)
 
 

@@ -23,7 +23,9 @@ INITIAL_PODS, BURST_PODS = 3, 35
 """Pods of the scenario: per node at first, and on one node at once."""
 LOCK_FILE = "lock"
 SETTINGS_FILE = "settings.json"
-STATE_FILES = ("kubeconfig", "apiserver.db*", "ledger.db*", "cluster-token", "step")
+TOKEN_FILE = "cluster-token"  # noqa: S105  a file name
+"""Written when API server, ledger and subnet exist: before it, an earlier run has left nothing to continue from."""
+STATE_FILES = ("kubeconfig", "apiserver.db*", "ledger.db*", TOKEN_FILE, "step")
 STATE_DIRECTORIES = ("nodes", "lost", "logs", "bin", "plane")
 """Contents of the state directory besides settings and lock."""
 
@@ -120,13 +122,16 @@ class StateDirectory:
             raise InvalidInput("--home", str(path), reason) from None
 
     def prepare(self, settings: DemoSettings, *, fresh: bool) -> bool:
-        """Prepare the directory; return whether it has the state of an earlier run."""
-        if fresh:
-            self._empty()
+        """Prepare the directory; return whether it has the state of an earlier run.
+
+        What a run has left whose cluster never started is deleted, so that its settings do not bind the next run.
+        """
         file = self.path / SETTINGS_FILE
-        resumed = file.exists()
+        resumed = not fresh and file.exists() and (self.path / TOKEN_FILE).exists()
         if resumed:
             _check_unchanged(msgspec.json.decode(file.read_bytes(), type=DemoSettings), settings)
+        else:
+            self._empty()
         self.write(msgspec.json.encode(settings), SETTINGS_FILE)
         return resumed
 
