@@ -6,12 +6,13 @@ import json
 import pytest
 
 from podpool.agent.agent import AgentStopped
+from podpool.agent.deps import ChangeSignal
 from podpool.api.azure import AGENT_ANNOTATION, CLOSED_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES, PODS
-from podpool.cni.protocol import PluginRequest, encode_request
+from podpool.cni.protocol import PluginRequest, PluginResponse, encode_request
 from podpool.core.settings import Settings
 from podpool.core.two_observations import OBSERVATION_INTERVAL
-from tests.agent.disks import ReadOnlyDisk
+from tests.agent.disks import FullDisk, ReadOnlyDisk
 from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 
 SETTINGS = Settings()
@@ -119,7 +120,7 @@ class TestWaiting:
         await env.add("a")
         await env.refused("b")
         await env.call("DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown + 1)
+        await asyncio.sleep(SETTINGS.cooldown_exhausted + 1)
         assert "10.0.1.1/16" == await env.add("c")
         assert 1 == len(agent.pool.assigned)
 
@@ -136,6 +137,24 @@ class TestWaiting:
         assert not agent.pool.assigned
 
     @in_node_env
+    async def test_one_whose_del_arrives_before_its_response_fails(self, env: NodeEnv) -> None:
+        env.deps["changes"] = changes = ChangeSignal()
+        env.capacity = 0
+        agent = await env.start()
+        deletions: list[asyncio.Task[PluginResponse]] = []
+
+        def delete_when_served() -> None:
+            if agent.pool.assigned and not deletions:
+                deletions.append(asyncio.create_task(env.call("DEL", "a")))
+
+        changes.subscribe(delete_when_served)
+        waiting = asyncio.ensure_future(env.refused("a"))
+        await asyncio.sleep(1.0)
+        env.capacity = 100
+        assert "deleted" in (await waiting)["msg"]
+        assert (1, 0) == (len(deletions), len(agent.pool.assigned))
+
+    @in_node_env
     async def test_an_address_that_has_cooled_down_serves_a_waiting_add_without_the_api_server(
         self, env: NodeEnv
     ) -> None:
@@ -144,8 +163,9 @@ class TestWaiting:
         first = await env.add("a")
         env.transport.cut = True
         await env.call("DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown - 5.0)
+        deleted_at = asyncio.get_running_loop().time()
         assert first == await env.add("b")
+        assert SETTINGS.cooldown_exhausted == pytest.approx(asyncio.get_running_loop().time() - deleted_at, abs=0.01)
 
     @in_node_env
     async def test_a_waiting_add_is_demand_even_before_the_watch_shows_its_pod(self, env: NodeEnv) -> None:
@@ -208,6 +228,20 @@ class TestDel:
             assert 1 == sum(f"file={name}" in line and "[Errno 13]" in line for line in env.warnings)
 
     @in_node_env
+    async def test_one_stays_until_the_disk_accepts_its_release(self, env: NodeEnv) -> None:
+        disk = FullDisk()
+        agent = await env.start(disk=disk)
+        await env.add("a")
+        disk.space = 0
+        left = PluginRequest(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        env.deletes.append("a-eth0", encode_request(left))
+        await asyncio.sleep(60.0)
+        assert (["a-eth0"], 1) == (env.deletes.names(), len(agent.pool.assigned))
+        disk.space = None
+        await asyncio.sleep(60.0)
+        assert ([], 0) == (env.deletes.names(), len(agent.pool.assigned))
+
+    @in_node_env
     async def test_where_they_cannot_be_listed_it_serves_nevertheless(self, env: NodeEnv) -> None:
         deletes = ReadOnlyDisk()
         deletes.listed = False
@@ -262,7 +296,7 @@ class TestRestart:
         env.disk = type(env.disk)()
         agent = await env.start()
         assert any("journal" in line for line in env.warnings)
-        assert None is agent.pool.next_available(now=env.clock.boot(), cooldown=SETTINGS.cooldown)
+        assert None is agent.pool.next_available(now=env.clock.boot(), cooldown=SETTINGS.cooldown_levels.in_force(1e6))
 
 
 class TestLostGrants:

@@ -25,7 +25,9 @@ from tests.golden.samples import sample, samples
 HEAD = struct.Struct("!III")
 ATTACHMENT = Attachment(container_id="sandbox-1", ifname="eth0")
 OTHER = Attachment(container_id="sandbox-2", ifname="net1")
-HOLDER = r.SliceHolder(attachment=OTHER, podref="default/web", network="wide")
+HOLDER = r.SliceHolder(
+    attachment=OTHER, podref="default/web", network="wide", pod_uid="uid-1", netns="/run/netns/cni-2", added=5.0
+)
 NC = NetworkContainer(
     id="container-1",
     primary_ip="10.0.0.4",
@@ -52,6 +54,8 @@ HISTORY: tuple[r.AnyRecord, ...] = (
         attachment=ATTACHMENT,
         pod=r.PodIdentity(namespace="default", name="web", uid="uid-1"),
         network="podpool",
+        netns="/run/netns/cni-1",
+        added=4.0,
     ),
     r.Assigned(grant="grant-12", attachment=OTHER),
     r.Unassigned(grant="grant-12", at=5.0),

@@ -64,6 +64,10 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     watch_lag: dict[str, float]
     """Seconds since each watch last received anything; infinite before the first time."""
     slices: tuple[SliceMetricsSnapshot, ...] = ()
+    lost_dels: int
+    """Sandboxes whose addresses were released without a DEL, since the start."""
+    lost_dels_held_back: int
+    """Sandboxes that seem to have ended without a DEL and are too many to be released."""
     exhaustion_changes: dict[bool, int]
     """How often the subnet became exhausted, and no longer exhausted."""
 
@@ -71,7 +75,7 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
 SLICE_GAUGES: Mapping[str, tuple[str, Callable[[SliceMetricsSnapshot], float]]] = {
     "size_ips": ("Addresses of a slice", lambda each: each.size),
     "assigned_ips": ("Addresses of a slice assigned to Pods", lambda each: each.assigned),
-    "cooling_down_ips": ("Addresses of a slice that cool down", lambda each: each.cooling_down),
+    "cooling_down_ips": ("Recently used addresses of a slice, not yet assignable", lambda each: each.cooling_down),
     "lag_seconds": ("Seconds for which the IPPool of a slice has been behind", lambda each: each.lag),
 }
 
@@ -136,6 +140,11 @@ class _SnapshotCollector(Collector):
         records = CounterMetricFamily("podpool_agent_journal_records", "Journal records written since the start")
         records.add_metric((), now.journal_records)
         yield records
+        lost_dels = CounterMetricFamily(
+            "podpool_agent_lost_dels", "Sandboxes that ended without a DEL and whose addresses were released"
+        )
+        lost_dels.add_metric((), now.lost_dels)
+        yield lost_dels
 
 
 def _azure_metrics(now: MetricsSnapshot) -> Iterable[Metric]:
@@ -179,13 +188,17 @@ def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
     """Return the gauges that Azure's CNS does not have."""
     age = math.inf if now.fence_age is None else now.fence_age
     return {
-        "cooling_down_ips": ("Addresses that cool down", now.cooling_down),
+        "cooling_down_ips": ("Recently used addresses, not yet assignable", now.cooling_down),
         "unusable_ips": ("Addresses that the NNC lists and that cannot be used", now.unusable),
         "revoked_ips": ("Addresses of Pods that the NNC no longer lists", now.revoked),
         "waiting_adds": ("ADDs that wait for an address", now.waiting_adds),
         "waiting_pods": ("Pods that wait for addresses which the subnet does not have", now.waiting_pods),
         "fence_age_seconds": ("Seconds since this Node was last confirmed", age),
         "fenced": ("1 while no new address is assigned because the Node is not confirmed", now.fenced),
+        "lost_dels_held_back": (
+            "Sandboxes that seem to have ended without a DEL, too many at once to be released",
+            now.lost_dels_held_back,
+        ),
         "journal_bytes": ("Size of the current journal segment", now.journal_bytes),
     }
 

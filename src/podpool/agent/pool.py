@@ -16,6 +16,7 @@ from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
 from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
+from podpool.core.cooldown import CooldownInForce
 
 DEPARTED_RETENTION = 3600.0
 """Seconds for which the last use of an address that left the pool is kept, in case it is granted again."""
@@ -98,18 +99,24 @@ class Pool:
         return GrantState.AVAILABLE if programmed else GrantState.PENDING_PROGRAMMING
 
     def next_available(
-        self, *, now: float, cooldown: float, nc_family: records.NCFamily | None = None
+        self, *, now: float, cooldown: CooldownInForce, nc_family: records.NCFamily | None = None
     ) -> records.PoolGrant | None:
-        """Return the grant that has been available for longest, of one NC and family or of all."""
+        """Return the grant that has been available for longest, of one NC and family or of all.
+
+        If none is, the one that was used longest ago, if the shortest cooldown has passed.
+        """
         unused, used = (
             next((g for g in self._known(grants) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
             for grants in (self.grants.unused, self.grants.used)
         )
-        if used is None or used.since + cooldown > now:
+        if used is None:
             return unused
-        return used if unused is None or used.since + cooldown < unused.since else unused
+        if unused:
+            available_since = used.since + cooldown.level
+            return used if available_since <= now and available_since < unused.since else unused
+        return used if used.since + cooldown.shortest <= now else None
 
-    def next_addresses(self, *, now: float, cooldown: float) -> tuple[records.PoolGrant, ...]:
+    def next_addresses(self, *, now: float, cooldown: CooldownInForce) -> tuple[records.PoolGrant, ...]:
         """Return what a new sandbox would get: one grant of each NC and family, or nothing."""
         found = [self.next_available(now=now, cooldown=cooldown, nc_family=each) for each in self.nc_families]
         chosen = tuple(each for each in found if each)
@@ -133,11 +140,11 @@ class Pool:
         """Return the free grants that the underlay has not programmed."""
         return (grant for grant in self.grants.free() if not self._programmed(grant))
 
-    def recently_used(self, *, now: float, cooldown: float) -> int:
-        """Count the addresses used within the cooldown and not in use now, those that left since included."""
+    def recent_uses(self, *, now: float, cooldown: float) -> list[float]:
+        """Return the last uses within the cooldown, of addresses not in use now, those that left since included."""
         listed = (*self.grants.used.values(), *self.grants.pending_release.values())
         here = [each.since for each in listed if each.used and not each.use_assumed]
-        return sum(since + cooldown > now for since in (*here, *self.departed.values()))
+        return [since for since in (*here, *self.departed.values()) if since + cooldown > now]
 
     def pending_release_cooled(self, *, now: float) -> float | None:
         """Return the seconds since the last use of any grant pending release; None when none was used."""
@@ -303,6 +310,8 @@ class Pool:
             network=record.network,
             prefix=prefix,
             gateway=gateway,
+            netns=record.netns,
+            added=record.added,
         )
 
     def _unassign(self, grant: str, *, at: float) -> None:

@@ -70,6 +70,9 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     prefix: int = 0
     gateway: str = ""
     """Prefix length and gateway as returned by ADD, whatever the NC says later."""
+    netns: str = ""
+    added: float = 0.0
+    """Network namespace and time of the ADD; empty and 0 in records of older agents."""
     revoked: bool = False
     """The NNC no longer lists it, or a third party released it: its Pod keeps it, no later Pod gets it."""
 
@@ -135,6 +138,8 @@ class Assigned(JournalRecord, frozen=True, kw_only=True, tag="assigned"):
     pod: PodIdentity = PodIdentity()
     network: str = ""
     more: tuple[str, ...] = ()
+    netns: str = ""
+    added: float = 0.0
 
 
 class Unassigned(JournalRecord, frozen=True, kw_only=True, tag="unassigned"):
@@ -177,6 +182,10 @@ class SliceHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """The CNI network name; a GC of this network may remove it."""
     inferred: bool = False
     """Known from the IPPool or the Pod's status only: this agent has no record of an ADD."""
+    pod_uid: str = ""
+    netns: str = ""
+    added: float = 0.0
+    """Pod, network namespace and time of the ADD, as in `Assignment`."""
 
 
 class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):

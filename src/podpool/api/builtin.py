@@ -51,6 +51,8 @@ class PodAnnotations(ApiStruct, frozen=True, kw_only=True):
     """The used annotations."""
 
     mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
+    config_hash: str | None = msgspec.field(name="kubernetes.io/config.hash", default=None)
+    """Of a static Pod: its UID in the runtime."""
 
 
 class PodMeta(ObjectIdentity, frozen=True, kw_only=True):

@@ -5,10 +5,11 @@ from collections.abc import Awaitable
 
 import pytest
 
+from podpool.agent.secondary.ippool_batcher import MAX_SLEEP_FOR_RACE, IPPoolBatcher, PoolRequest, ReleasedWhileWaiting
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
-from podpool.core.addresses import parse_address
+from podpool.core.addresses import Address, parse_address
 from tests.agent.secondary.shared_range_env import (
     REQUEST_TIMEOUT,
     SYSTEM,
@@ -157,6 +158,73 @@ class TestAdd:
         await asyncio.sleep(1)
         await node.delete(pod_interface("p"), ONE)
         assert "the sandbox was deleted" in (await failure(adding)).message
+
+    @pytest.mark.parametrize("third_party", [True, False])
+    def test_an_add_and_a_del_of_one_sandbox_at_once_leave_nothing(self, third_party: bool) -> None:
+        """Whenever the DEL arrives: a plugin whose parent was killed sends its ADD although the runtime gave it up."""
+        for step in range(60):
+
+            @in_cluster
+            async def test(cluster: SharedRangeCluster, *, seconds: float = 0.004 * step) -> None:
+                node = cluster.node("a", third_party=third_party)
+                adding = asyncio.get_running_loop().create_task(node.add(pod_interface("p"), DUAL))
+                await asyncio.sleep(seconds)
+                answered = adding.done()
+                await node.delete(pod_interface("p"), DUAL)
+                (answer,) = await asyncio.gather(adding, return_exceptions=True)
+                assert answered is not isinstance(answer, CniError)
+                node.ipam.on_restored()
+                await asyncio.sleep(60.0)
+                assert ({}, {}) == (await holders(cluster), await cluster.reservations())
+                assert [] == list(node.ipam.interfaces())
+
+            test()
+
+    def test_a_del_between_two_ranges_of_an_add_leaves_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        @in_cluster
+        async def test(cluster: SharedRangeCluster) -> None:
+            node, process, deleted = cluster.node("a"), IPPoolBatcher.process, asyncio.Event()
+
+            async def delete_after_the_first(batcher: IPPoolBatcher, request: PoolRequest) -> Address | None:
+                address = await process(batcher, request)
+                if request.range and not deleted.is_set():
+                    deleted.set()
+                    await node.delete(pod_interface("p"), DUAL)
+                return address
+
+            monkeypatch.setattr(IPPoolBatcher, "process", delete_after_the_first)
+            assert "the sandbox was deleted" in (await failure(node.add(pod_interface("p"), DUAL))).message
+            await asyncio.sleep(60.0)
+            assert {} == await holders(cluster)
+
+        test()
+
+    def test_the_outcome_of_a_request_is_set_once(self) -> None:
+        request = PoolRequest(pod_interface("p"), ONE, ONE.ranges[0])
+        request.finish(ReleasedWhileWaiting())
+        request.finish(parse_address("10.0.0.1"))
+        assert isinstance(request.outcome, ReleasedWhileWaiting)
+
+    @in_cluster
+    async def test_an_add_that_arrives_during_the_del_of_its_sandbox_fails(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a")
+        await node.add(pod_interface("p"), DUAL)
+        deleting = asyncio.get_running_loop().create_task(node.delete(pod_interface("p"), DUAL))
+        await asyncio.sleep(0.001)
+        assert "the sandbox was deleted" in (await failure(node.add(pod_interface("p"), DUAL))).message
+        await deleting
+        await asyncio.sleep(60.0)
+        assert {} == await holders(cluster)
+
+    @in_cluster
+    async def test_a_repeated_add_that_fails_releases_nothing(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a")
+        await node.add(pod_interface("p"), ONE)
+        node.transport.cut = True
+        assert ErrorCode.TRY_AGAIN_LATER == (await failure(node.add(pod_interface("p"), ONE))).code
+        node.transport.cut = False
+        await asyncio.sleep(60.0)
+        assert {"10.0.0.1": "c-p"} == await holders(cluster)
 
 
 class TestSealedPool:
@@ -430,6 +498,27 @@ class TestLease:
         await asyncio.sleep(3)
         assert {} == await holders(cluster)
         assert ("10.0.0.1",) == await adding
+
+    @in_cluster
+    async def test_invalid_times_of_one_network_fail_only_its_own_adds(self, cluster: SharedRangeCluster) -> None:
+        """Both are served by one batch, in either order."""
+        await cluster.fill("10.0.0.0/28")
+        node, invalid = cluster.node("a"), network("10.0.0.0/24", leader_lease_duration=500)
+        for first, second in ((invalid, WIDE), (WIDE, invalid)):
+            names = f"{first is WIDE}-1", f"{first is WIDE}-2"
+            adds = [node.add(pod_interface(name), each) for name, each in zip(names, (first, second), strict=True)]
+            outcomes = await asyncio.gather(*adds, return_exceptions=True)
+            refused = outcomes[0 if first is invalid else 1]
+            assert isinstance(refused, CniError)
+            assert refused.message.startswith("leader times")
+            assert 1 == sum(isinstance(each, tuple) for each in outcomes)
+
+    @in_cluster
+    async def test_sleep_for_race_of_one_network_is_bounded(self, cluster: SharedRangeCluster) -> None:
+        node, slow = cluster.node("a"), network("10.0.0.0/24", sleep_for_race=10**6)
+        started = asyncio.get_running_loop().time()
+        await asyncio.gather(node.add(pod_interface("p"), slow), node.add(pod_interface("q"), ONE))
+        assert asyncio.get_running_loop().time() - started < 2 * MAX_SLEEP_FOR_RACE
 
     @in_cluster
     async def test_it_is_not_needed_without_overlap_or_among_podpool_agents_or_for_a_del(

@@ -40,6 +40,8 @@ class SecondaryNetworks:
         self._recovery = SliceRecovery(deps, state, self.slice_ipam, self._reconciler)
         self._reconciler.informers.on_restored = self._shared.on_restored
         self.router = Router(deps, sliced=self.slice_ipam, shared=self._shared)
+        self.sources = (self.slice_ipam, self._shared)
+        """What sandboxes have addresses of."""
 
     async def run(self) -> None:
         """Run all parts until cancelled."""
@@ -72,7 +74,7 @@ class SecondaryNetworks:
 
     def slice_metrics(self) -> tuple[SliceMetricsSnapshot, ...]:
         """Return the metrics of the open slices."""
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_exhausted
         return tuple(
             SliceMetricsSnapshot(
                 network=each.network,

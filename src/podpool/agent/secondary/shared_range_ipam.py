@@ -6,18 +6,27 @@ Invariants:
 - A DEL removes the entries of its own sandbox in every range, and nothing else. It also succeeds while the API server
   is unreachable: the release is logged, and done later.
 - A new sandbox of the same Pod takes over the entry, so that a late DEL of the former one finds nothing.
+- An ADD during which a DEL of its sandbox arrives fails, and what it stored is released: the runtime has given it up.
 
 There is no fence: a sandbox has an address because the API server stored it, not because the agent remembers it.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.secondary.ippool_batcher import IPPoolBatcher, PoolRequest, SharedCooldown, gather_all
+from podpool.agent.sandbox_gc import SandboxInterface
+from podpool.agent.secondary.ippool_batcher import (
+    IPPoolBatcher,
+    PoolRequest,
+    ReleasedWhileWaiting,
+    SharedCooldown,
+    gather_all,
+)
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_client import IPPoolClient
 from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
@@ -32,7 +41,7 @@ from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.cni_args import PodInterface
-from podpool.whereabouts.config import IpamConfig
+from podpool.whereabouts.config import IpamConfig, RangeConfig
 from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.shared_range import PoolTooLarge, RangeFull, RangeSliced, removals
 
@@ -46,6 +55,34 @@ _RETRIED = (*_TRANSIENT, InvalidInput)  # an invalid IPPool may be repaired
 _NOTHING_STORED = (RangeFull, RangeSliced, PoolTooLarge, InvalidInput)
 
 
+class RunningAdds:
+    """The ADDs in progress, by attachment."""
+
+    def __init__(self) -> None:
+        self._running: defaultdict[Attachment, set[asyncio.Event]] = defaultdict(set)
+
+    @contextmanager
+    def add(self, attachment: Attachment) -> Iterator[asyncio.Event]:
+        """Run an ADD; the event is set when its sandbox is deleted meanwhile."""
+        deleted = asyncio.Event()
+        self._running[attachment].add(deleted)
+        try:
+            yield deleted
+        finally:
+            self._running[attachment].discard(deleted)
+            if not self._running[attachment]:
+                del self._running[attachment]
+
+    def delete(self, attachment: Attachment) -> None:
+        """Record that the sandbox is deleted."""
+        for deleted in self._running.get(attachment, ()):
+            deleted.set()
+
+    def has_other(self, attachment: Attachment, than: asyncio.Event) -> bool:
+        """Return whether another ADD runs whose sandbox is not deleted: the runtime sent it again."""
+        return any(each is not than and not each.is_set() for each in self._running.get(attachment, ()))
+
+
 class SharedRangeIPAM:
     """This node's allocations in shared ranges. `slices` are this node's slices: a sliced range is not shared."""
 
@@ -56,8 +93,10 @@ class SharedRangeIPAM:
         self._client = IPPoolClient(deps, namespace=options.whereabouts_namespace)
         self._log = log
         self._resync = SharedRangeResync(deps, self._client, log)
-        self._cooldown = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown)
+        self._cooldown = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown_roomy)
         self._batchers: dict[PoolIdentifier, IPPoolBatcher] = {}
+        self._adds = RunningAdds()
+        self._deleting: set[Attachment] = set()
         self._release_pending = asyncio.Event()
         self._backoff = Backoff(rng=deps.rng, base=1.0, maximum=MAX_RETRY_DELAY)
 
@@ -100,32 +139,47 @@ class SharedRangeIPAM:
     async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
         """Return one address per range, or raise `CniError` with none allocated."""
         self._reject_sliced(request)
-        allocation = _allocation(request)
-        self._log.put(allocation)
-        addresses: list[Address] = []
-        try:
-            for range_ in request.ranges:
-                batcher = self._batcher(range_.prefix, request.config)
-                pool_request = PoolRequest(request.owner, request.config, range_)
-                addresses.append(await self._allocate_from(batcher, range_.prefix, request, pool_request))
-        except PodpoolError as error:
-            if isinstance(error, _NOTHING_STORED) and not addresses:
-                self._log.remove(request.attachment)
-            else:
-                await self._defer_release(allocation, error)
-            raise _cni_error(error) from error
-        by_range = {str(each.prefix): str(address) for each, address in zip(request.ranges, addresses, strict=True)}
-        self._log.put(
-            msgspec.structs.replace(allocation, addresses=tuple(by_range.values()), boot_id=self._deps.boot_id)
-        )
-        return tuple(addresses)
+        if request.attachment in self._deleting:
+            raise _cni_error(ReleasedWhileWaiting())
+        allocation = self._put_new(request)
+        stored: dict[str, Address] = {}
+        with self._adds.add(request.attachment) as deleted:
+            try:
+                for range_ in request.ranges:
+                    stored[str(range_.prefix)] = await self._allocate_from(range_, request)
+                    if deleted.is_set():
+                        raise ReleasedWhileWaiting
+            except PodpoolError as error:
+                if not self._adds.has_other(request.attachment, than=deleted):
+                    await self._undo(allocation, error, stored=bool(stored))
+                raise _cni_error(error) from error
+        self._log.put(msgspec.structs.replace(allocation, addresses=tuple(map(str, stored.values()))))
+        return tuple(stored[str(each.prefix)] for each in request.ranges)
 
-    async def _allocate_from(
-        self, batcher: IPPoolBatcher, prefix: Prefix, request: AddressRequest, pool_request: PoolRequest
-    ) -> Address:
+    async def _undo(self, allocation: SharedAllocation, error: PodpoolError, *, stored: bool) -> None:
+        """Release what a failed ADD may have stored. What an earlier ADD of the sandbox has stays, until its DEL."""
+        known = self._log.allocations.get(allocation.attachment)
+        if known and known.addresses:
+            return
+        if isinstance(error, _NOTHING_STORED) and not stored:
+            self._log.remove(allocation.attachment)
+        else:
+            await self._defer_release(allocation, error)
+
+    def _put_new(self, request: AddressRequest) -> SharedAllocation:
+        """Log what an interface is about to have, unless a former ADD has logged it, and return it."""
+        known, boot_id = self._log.allocations.get(request.attachment), self._deps.boot_id
+        new = msgspec.structs.replace(_allocation(request), boot_id=boot_id, added=self._deps.clock.boot())
+        if known and known == msgspec.structs.replace(new, addresses=known.addresses, added=known.added):
+            return known
+        self._log.put(new)
+        return new
+
+    async def _allocate_from(self, range_: RangeConfig, request: AddressRequest) -> Address:
+        prefix, batcher = range_.prefix, self._batcher(range_.prefix, request.config)
         try:
             async with asyncio.timeout(self._time_left(request)):
-                address = await batcher.process(pool_request)
+                address = await batcher.process(PoolRequest(request.owner, request.config, range_))
         except TimeoutError:
             reason = batcher.last_error or "too many concurrent writers"
             message = f"the IPPool of {prefix} could not be written in time: {reason}"
@@ -148,15 +202,39 @@ class SharedRangeIPAM:
 
     async def release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
         """Release what an interface has in every range, now or later."""
+        self._adds.delete(attachment)
         allocation = _allocation_to_release(self._log.allocations.get(attachment), request)
         if allocation:
-            await self._release_or_defer(allocation)
+            self._deleting.add(attachment)
+            try:
+                await self._release_or_defer(allocation)
+            finally:
+                self._deleting.discard(attachment)
+
+    def has_address(self, attachment: Attachment) -> bool:
+        """Return whether an interface has, or may have, an entry in any range."""
+        return attachment in self._log.allocations
 
     def schedule_release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
         """Log that it is to be released."""
+        self._adds.delete(attachment)
         allocation = _allocation_to_release(self._log.allocations.get(attachment), request)
         if allocation:
             self._put_pending(allocation)
+
+    def interfaces(self) -> Iterator[SandboxInterface]:
+        """Iterate over the interfaces that have entries, or may have."""
+        for attachment, each in self._log.allocations.items():
+            if not each.releasing and attachment not in self._log.being_released:
+                yield SandboxInterface(
+                    attachment=attachment,
+                    pod=each.podref,
+                    pod_uid=each.pod_uid,
+                    netns=each.netns,
+                    added=each.added,
+                    addresses=each.addresses,
+                    earlier_boot=each.boot_id not in ("", self._deps.boot_id),
+                )
 
     async def check(self, request: AddressRequest) -> tuple[Address, ...]:
         """Return what the interface has in each range; raises `CniError`."""
@@ -173,7 +251,7 @@ class SharedRangeIPAM:
             if allocation.attachment not in valid:
                 event, sandbox = "sandbox is gone, releasing its addresses of shared ranges", allocation.attachment
                 self._deps.log.info(event, sandbox=sandbox.container_id, pod=allocation.podref)
-                await self._release_or_defer(allocation)
+                await self.release(allocation.attachment)
 
     async def _release_or_defer(self, allocation: SharedAllocation) -> None:
         try:
@@ -238,6 +316,8 @@ def _allocation(request: AddressRequest) -> SharedAllocation:
         network_name=request.config.network_name,
         ranges=tuple(dict.fromkeys(str(each.prefix) for each in request.ranges)),
         reserved=request.config.overlap_checked,
+        pod_uid=request.pod_uid,
+        netns=request.netns,
     )
 
 

@@ -1,11 +1,13 @@
 """Assigns addresses of the node's slices from the journal alone: an ADD makes no call to the API server.
 
 Invariants: one record assigns all addresses of an interface, so that after a crash it has all or none. An address cools
-down after use; if a slice has no other address left, the shortest cooldown applies, first come, first served. While the
-Node is not confirmed, nothing new is assigned. An ADD waits for what is missing, and then fails with the reason.
+down after use; the level depends on how full its slice is, and if a slice has no other address left, the shortest level
+applies, first come, first served. While the Node is not confirmed, nothing new is assigned. An ADD waits for what is
+missing, and then fails with the reason.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
@@ -13,6 +15,7 @@ from podpool.agent.demand import AddQueue, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, event_or_timeout
 from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
+from podpool.agent.sandbox_gc import SandboxInterface
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_log import SharedRangeLog
 from podpool.agent.secondary.slice_informers import SliceInformers
@@ -60,7 +63,7 @@ class SliceIPAM:
             answer = await self.queue.wait(request.attachment, request, timeout=max(timeout, 0.0))
             if answer is None:
                 raise CniError(ErrorCode.TRY_AGAIN_LATER, self._no_address_reason(request))
-            if isinstance(answer, SandboxDeleted):
+            if isinstance(answer, SandboxDeleted) or answer != self._assigned(request):
                 message = "the sandbox was deleted while it waited for an address"
                 raise CniError(ErrorCode.TRY_AGAIN_LATER, message)
             addresses = answer
@@ -71,10 +74,30 @@ class SliceIPAM:
         """Release what an interface has."""
         self.schedule_release(attachment, request)
 
+    def has_address(self, attachment: Attachment) -> bool:
+        """Return whether an interface has an address in any range."""
+        return bool(self._state.slices.addresses_of(attachment))
+
     def schedule_release(self, attachment: Attachment, _request: AddressRequest | None = None) -> None:
         """Release what an interface has in any range, and cancel its waiting ADD."""
         self.unassign(self._state.slices.addresses_of(attachment))
         self.queue.cancel(attachment)
+
+    def interfaces(self) -> Iterator[SandboxInterface]:
+        """Iterate over the interfaces with addresses by an ADD of this agent."""
+        addresses: defaultdict[SliceHolder, list[str]] = defaultdict(list)
+        for each, holder in self._state.slices.holders():
+            addresses[holder].append(each.address)
+        for holder, found in addresses.items():
+            if not holder.inferred:
+                yield SandboxInterface(
+                    attachment=holder.attachment,
+                    pod=holder.podref,
+                    pod_uid=holder.pod_uid,
+                    netns=holder.netns,
+                    added=holder.added,
+                    addresses=tuple(found),
+                )
 
     async def check(self, request: AddressRequest) -> tuple[Address, ...]:
         """Return what the interface has; raises `CniError`."""
@@ -111,7 +134,14 @@ class SliceIPAM:
                 if slice_address is None:
                     return None
                 chosen[str(range_.prefix)] = slice_address
-        holder = SliceHolder(attachment=request.attachment, podref=request.owner.podref, network=request.config.name)
+        holder = SliceHolder(
+            attachment=request.attachment,
+            podref=request.owner.podref,
+            network=request.config.name,
+            pod_uid=request.pod_uid,
+            netns=request.netns,
+            added=self._deps.clock.boot(),
+        )
         self._state.write(SliceAssigned(holder=holder, addresses=tuple(chosen.values())))
         self._notify_reconciler(chosen.values())
         return tuple(
@@ -156,8 +186,7 @@ class SliceIPAM:
             return None
         settings, now = self._deps.settings, self._deps.clock.boot()
         for slice_, members in self._usable_slices(request, range_):
-            cooldowns = (settings.cooldown, settings.cooldown_exhausted)
-            value = slice_.next_free(members, now=now, cooldowns=cooldowns)
+            value = slice_.next_free(members, now=now, levels=settings.cooldown_levels)
             if value is not None and _fits_into_pool(slice_, request):
                 return slice_.slice_address(value)
         return None
@@ -218,7 +247,8 @@ class SliceIPAM:
                 f"{what} has no usable address: all are excluded or outside range_start and range_end: change these, "
                 "or node_slice_size"
             )
-        cooling_down = slice_.cooling_down(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown)
+        shortest = self._deps.settings.cooldown_exhausted
+        cooling_down = slice_.cooling_down(now=self._deps.clock.boot(), cooldown=shortest)
         return (
             f"{what} has no free address: {len(slice_.assigned)} assigned, {cooling_down} cooling down, of "
             f"{members.size}: run fewer Pods on this node, or use larger slices (node_slice_size)"

@@ -1,0 +1,220 @@
+"""Sandbox GC: releases the addresses of sandboxes that ended without a DEL.
+
+A runtime may lose a DEL (it is killed, or the deferred DEL is deleted), and containerd sends no GC. Only what an ADD
+with K8S_POD_UID got is compared, in the node's pool, slices and shared ranges alike. A sandbox has ended when one of
+two sources shows it in two observations (`core.two_observations`):
+
+| source | condition | reason |
+|---|---|---|
+| runtime | it was listed once, or its ADD is 10 minutes old | containerd lists a sandbox after its ADDs |
+| | the list lacks it, and contains another of this agent | otherwise it is the socket of another runtime |
+| Pods | no unfinished Pod has its UID, or has it as config hash | the mirror Pod of a static Pod has another UID |
+| | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
+
+More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if there is
+one, does not list them. Observations are kept in memory: after a restart they start again.
+"""
+
+import asyncio
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
+
+import msgspec
+
+from podpool.agent.deps import AgentDeps
+from podpool.api.builtin import FINISHED, Pod
+from podpool.cni.protocol import Attachment
+from podpool.core.two_observations import TwoObservations
+from podpool.kube.cache import ObjectCache
+from podpool.runtime.transport import Unreachable
+
+SANDBOX_GC_INTERVAL = 30.0
+"""Seconds between two observations: a loss is found within 60 s and two intervals."""
+ADD_CHAIN_SECONDS = 600.0
+"""Seconds within which a runtime lists a sandbox after its first ADD, at the latest."""
+LIST_TIMEOUT = 10.0
+"""Seconds within which the runtime must list its sandboxes."""
+MASS_LOSS_SHARE, MASS_LOSS_MINIMUM = 0.3, 5
+
+
+class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses of one interface, and what the ADD named. Another ADD makes it another value."""
+
+    attachment: Attachment
+    pod: str
+    """Namespace/name."""
+    pod_uid: str
+    netns: str
+    added: float
+    """When the ADD came, on the boot clock; 0 if that is not known."""
+    addresses: tuple[str, ...]
+    earlier_boot: bool = False
+    """The ADD was in an earlier boot of the machine, which its network namespace has not survived."""
+
+    @property
+    def sandbox(self) -> str:
+        """The ID of the sandbox."""
+        return self.attachment.container_id
+
+
+class SandboxSource(Protocol):
+    """Knows which sandboxes have addresses."""
+
+    def interfaces(self) -> Iterable[SandboxInterface]:
+        """Return the interfaces with addresses."""
+
+    def has_address(self, attachment: Attachment) -> bool:
+        """Return whether an interface has an address, or is about to have one that is stored already."""
+
+    def schedule_release(self, attachment: Attachment) -> None:
+        """Release what an interface has, now or later; also if it has nothing."""
+
+
+class SandboxGC:
+    """Observes at an interval, and releases."""
+
+    def __init__(self, deps: AgentDeps, pods: ObjectCache[Pod], sources: Sequence[SandboxSource]) -> None:
+        self.released = 0
+        """Sandboxes that were released."""
+        self.held_back = 0
+        """Sandboxes that seem to have ended and are too many at once."""
+        self._deps = deps
+        self._sources = sources
+        self._runtime = RuntimeObservations(deps)
+        self._pods = PodObservations(deps, pods)
+
+    async def run(self) -> None:
+        """Observe until cancelled."""
+        while True:
+            await asyncio.sleep(SANDBOX_GC_INTERVAL)
+            await self.collect()
+
+    async def collect(self) -> None:
+        """Observe once, and release what was observed for long enough."""
+        held = [each for _, each in self._held()]
+        unlisted = await self._runtime.observe(held)
+        podless = await self._pods.observe(held)
+        lost = self._limit({*unlisted, *podless}, held, both=podless - self._runtime.listed(podless))
+        for source, each in [(source, each) for source, each in self._held() if each in lost]:
+            reason = "the runtime does not list it" if each in unlisted else "its Pod and network namespace are gone"
+            self._deps.log.warning(
+                "sandbox ended without a DEL, releasing its addresses",
+                pod=each.pod,
+                address=",".join(each.addresses),
+                sandbox=each.sandbox,
+                reason=reason,
+            )
+            source.schedule_release(each.attachment)
+        if lost:
+            self.released += len(_sandboxes(lost))
+            self._deps.changes.notify()
+
+    def _held(self) -> Iterator[tuple[SandboxSource, SandboxInterface]]:
+        return ((source, each) for source in self._sources for each in source.interfaces() if each.pod_uid)
+
+    def _limit(
+        self, lost: set[SandboxInterface], held: Iterable[SandboxInterface], *, both: frozenset[SandboxInterface]
+    ) -> frozenset[SandboxInterface]:
+        """Return what to release: of a mass loss, only what both sources show."""
+        released = both if is_mass_loss(len(_sandboxes(lost)), of=len(_sandboxes(held))) else frozenset(lost)
+        held_back = len(_sandboxes(lost - released))
+        if held_back > self.held_back:
+            self._deps.log.warning(
+                "too many sandboxes ended without a DEL at once, waiting until runtime and Pods agree; check that "
+                "--cri-socket is the kubelet's runtime",
+                count=held_back,
+            )
+        self.held_back = held_back
+        return released
+
+
+class RuntimeObservations:
+    """Sandboxes that the runtime does not list."""
+
+    def __init__(self, deps: AgentDeps) -> None:
+        self._deps = deps
+        self._started = deps.clock.boot()
+        self._last: frozenset[str] | None = None
+        self._listed_once: set[str] = set()
+        self._absent: TwoObservations[SandboxInterface] = TwoObservations()
+        self._warned = ""
+
+    def listed(self, interfaces: frozenset[SandboxInterface]) -> frozenset[SandboxInterface]:
+        """Return those of listed sandboxes: all while the runtime does not respond, none without a runtime."""
+        if self._deps.runtime is None:
+            return frozenset()
+        last = self._last
+        return interfaces if last is None else frozenset(each for each in interfaces if each.sandbox in last)
+
+    async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
+        """List the sandboxes; return those of `held` that were absent for long enough."""
+        now, self._last = self._deps.clock.boot(), await self._list()
+        known = _sandboxes(held)
+        if self._last is None or not self._is_credible(self._last, held, now=now):
+            return frozenset()
+        self._listed_once = (self._listed_once | self._last) & known
+        absent = [each for each in held if each.sandbox not in self._last and self._was_listed(each, now=now)]
+        return frozenset(self._absent.observe(absent, now=now))
+
+    def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
+        """Return whether the list contains a sandbox of this agent."""
+        if not listed.isdisjoint(_sandboxes(held)):
+            self._warned = ""
+            return True
+        if any(self._was_listed(each, now=now) for each in held):
+            self._warn("the runtime lists no sandbox of this agent, check --cri-socket")
+        return False
+
+    def _was_listed(self, each: SandboxInterface, *, now: float) -> bool:
+        added = 0.0 if each.earlier_boot else each.added
+        return each.sandbox in self._listed_once or now - (added or self._started) >= ADD_CHAIN_SECONDS
+
+    async def _list(self) -> frozenset[str] | None:
+        if self._deps.runtime is None:
+            return None
+        try:
+            async with asyncio.timeout(LIST_TIMEOUT):
+                return await self._deps.runtime.list_sandboxes()
+        except (Unreachable, TimeoutError) as error:
+            self._warn("cannot list the runtime's sandboxes, check --cri-socket", error=error)
+            return None
+
+    def _warn(self, event: str, **fields: object) -> None:
+        """Log a failure once: it is retried at every interval."""
+        if event != self._warned:
+            self._warned = event
+            self._deps.log.warning(event, **fields)
+
+
+class PodObservations:
+    """Sandboxes without Pod and without network namespace."""
+
+    def __init__(self, deps: AgentDeps, pods: ObjectCache[Pod]) -> None:
+        self._deps = deps
+        self._pods = pods
+        self._absent: TwoObservations[SandboxInterface] = TwoObservations()
+
+    async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
+        """Return those of `held` that were absent for long enough."""
+        if not self._pods.synced.is_set():
+            return frozenset()
+        now, present = self._deps.clock.boot(), pod_uids(self._pods.values())
+        podless = [each for each in held if each.pod_uid not in present]
+        gone = await self._deps.netns_gone({each.netns for each in podless if each.netns})
+        ended = [each for each in podless if each.earlier_boot or each.netns in gone]
+        return frozenset(self._absent.observe(ended, now=now))
+
+
+def pod_uids(pods: Iterable[Pod]) -> frozenset[str]:
+    """Return the UIDs of unfinished Pods as the runtime has them: of a static Pod, the hash of its configuration."""
+    metas = [pod.metadata for pod in pods if pod.status.phase not in FINISHED]
+    return frozenset(uid for meta in metas for uid in (meta.uid, meta.annotations.config_hash) if uid)
+
+
+def is_mass_loss(lost: int, *, of: int) -> bool:
+    """Return whether so many are lost at once that one source is not enough."""
+    return lost >= MASS_LOSS_MINIMUM and lost > MASS_LOSS_SHARE * of
+
+
+def _sandboxes(interfaces: Iterable[SandboxInterface]) -> frozenset[str]:
+    return frozenset(each.sandbox for each in interfaces)

@@ -1,0 +1,318 @@
+"""Sandboxes that ended without a DEL: found in time, and no other is released."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podpool.agent.netns import MAX_PATH, NetnsProbe, recorded_netns
+from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS, is_mass_loss
+from podpool.api.builtin import PODS
+from podpool.api.whereabouts import IP_POOLS
+from podpool.core.settings import Settings
+from podpool.core.two_observations import OBSERVATION_INTERVAL
+from tests.agent.node_env import SYSTEM, NodeEnv, in_node_env
+from tests.agent.sandbox_host import FOUND, SHARED, SLICED, SandboxHost
+
+LONG = 900.0
+Test = Callable[[SandboxHost], Coroutine[Any, Any, None]]
+
+
+def on_host(test: Test, *, runtime: bool = True) -> None:
+    """Run a test on a host with an agent."""
+
+    @in_node_env
+    async def run(env: NodeEnv) -> None:
+        host = SandboxHost(env, runtime=runtime)
+        await host.begin()
+        await test(host)
+
+    run()
+
+
+@pytest.mark.parametrize("ipam", [None, SLICED, SHARED], ids=["pool", "slice", "shared range"])
+class TestEverySource:
+    @pytest.mark.parametrize("runtime", [True, False])
+    def test_a_lost_del_is_found_in_time(self, ipam: dict[str, Any] | None, runtime: bool) -> None:
+        async def test(host: SandboxHost) -> None:
+            for name in ("lost", "kept"):
+                await host.start(name, ipam)
+            await asyncio.sleep(FOUND)
+            await host.lose("lost")
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
+
+        on_host(test, runtime=runtime)
+
+    def test_a_former_sandbox_of_a_running_pod_is_found_by_the_runtime(self, ipam: dict[str, Any] | None) -> None:
+        async def test(host: SandboxHost) -> None:
+            uid = await host.bind("web")
+            for name in ("former", "present"):
+                await host.start(name, ipam, uid=uid)
+                await asyncio.sleep(FOUND)
+                host.end("former")
+            await asyncio.sleep(FOUND)
+            assert {"present"} == await host.holders()
+
+        on_host(test)
+
+    @pytest.mark.parametrize("runtime", [True, False])
+    def test_a_restarted_agent_finds_it(self, ipam: dict[str, Any] | None, runtime: bool) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=runtime)
+            await host.begin()
+            for name in ("lost", "kept"):
+                await host.start(name, ipam)
+            await env.kill()
+            await host.lose("lost")
+            await env.start()
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
+
+        test()
+
+    def test_a_sandbox_without_pod_uid_is_never_released(self, ipam: dict[str, Any] | None) -> None:
+        async def test(host: SandboxHost) -> None:
+            await host.bind("unnamed")
+            await host.start("unnamed", ipam, uid="")
+            await host.start("kept", ipam)
+            await asyncio.sleep(FOUND)
+            await host.lose("unnamed")
+            await asyncio.sleep(LONG)
+            assert {"unnamed", "kept"} == await host.holders()
+
+        on_host(test)
+
+
+class TestRuntime:
+    def test_a_sandbox_that_was_never_listed_waits_for_the_longest_add_chain(self) -> None:
+        async def test(host: SandboxHost) -> None:
+            await host.start("kept")
+            await host.start("slow")
+            host.listed.discard("slow")
+            await asyncio.sleep(ADD_CHAIN_SECONDS - 1.0)
+            assert {"kept", "slow"} == await host.holders()
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
+
+        on_host(test)
+
+    def test_one_list_is_not_enough(self) -> None:
+        async def test(host: SandboxHost) -> None:
+            for name in ("kept", "hidden"):
+                await host.start(name)
+            for _ in range(20):
+                await asyncio.sleep(OBSERVATION_INTERVAL / 2)
+                host.listed ^= {"hidden"}
+            assert {"kept", "hidden"} == await host.holders()
+
+        on_host(test)
+
+    def test_a_list_without_any_known_sandbox_does_not_count(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            await host.begin()
+            for name in "abc":
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.listed = {"of another runtime"}
+            await asyncio.sleep(LONG)
+            assert set("abc") == await host.holders()
+            assert 1 == sum("check --cri-socket" in line for line in env.warnings)
+
+        test()
+
+    def test_while_it_is_unreachable_pods_are_compared(self) -> None:
+        async def test(host: SandboxHost) -> None:
+            uid = await host.bind("web")
+            await host.start("former", uid=uid)
+            await host.start("lost")
+            await asyncio.sleep(FOUND)
+            host.reachable = False
+            host.end("former")
+            await host.lose("lost")
+            await asyncio.sleep(LONG)
+            assert {"former"} == await host.holders()
+
+        on_host(test)
+
+
+class TestPods:
+    def test_the_sandbox_of_a_force_deleted_pod_keeps_its_address_while_its_namespace_exists(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=False)
+            await host.begin()
+            await host.start("running")
+            await env.remove("running")
+            await asyncio.sleep(LONG)
+            assert {"running"} == await host.holders()
+            host.end("running")
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        test()
+
+    def test_a_static_pod_is_found_by_its_config_hash(self) -> None:
+        """Its namespace is hidden, as for an agent that sees another file system."""
+
+        async def test(host: SandboxHost) -> None:
+            await host.bind("static", annotations={"kubernetes.io/config.hash": "hash-1"})
+            await host.start("static", uid="hash-1")
+            host.namespaces.clear()
+            await asyncio.sleep(LONG)
+            assert {"static"} == await host.holders()
+
+        on_host(test, runtime=False)
+
+    def test_a_finished_pod_counts_as_gone(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=False)
+            await host.begin()
+            await host.start("job")
+            finished = {"status": {"phase": "Succeeded"}}
+            await env.kube.merge_patch(PODS, "job", finished, namespace="default", subresource="status")
+            await asyncio.sleep(FOUND)
+            assert {"job"} == await host.holders()
+            host.end("job")
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        test()
+
+
+class TestSharedRange:
+    def test_an_entry_that_the_controller_released_does_not_come_back(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=False)
+            await host.begin()
+            await host.start("lost", SHARED)
+            await host.lose("lost")
+            pool = IP_POOLS, "10.2.0.0-24"
+            await env.kube.merge_patch(*pool, {"spec": {"allocations": {"1": None}}}, namespace=SYSTEM)
+            await asyncio.sleep(2 * Settings().relist_interval)
+            assert set() == await host.holders()
+
+        test()
+
+    def test_an_allocation_of_an_earlier_boot_is_released_without_its_pod(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=False)
+            await host.begin()
+            await host.start("lost", SHARED)
+            await asyncio.sleep(1.0)
+            await env.reboot("boot-2")
+            await env.report_boot("boot-2")
+            await env.remove("lost")
+            await env.start()
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        test()
+
+
+class TestMassLoss:
+    @pytest.mark.parametrize(("lost", "of", "expected"), [(4, 4, False), (5, 5, True), (6, 20, False), (7, 20, True)])
+    def test_it_is_more_than_30_percent_and_at_least_5(self, lost: int, of: int, expected: bool) -> None:
+        assert expected is is_mass_loss(lost, of=of)
+
+    @pytest.mark.parametrize("runtime", [True, False])
+    def test_what_both_sources_show_is_released(self, runtime: bool) -> None:
+        async def test(host: SandboxHost) -> None:
+            for name in "abcdefgh":
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            await host.lose(*"abcdefgh")
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        on_host(test, runtime=runtime)
+
+    def test_what_only_the_runtime_shows_is_held_back(self) -> None:
+        """Its state was lost: containers may run on."""
+
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            await host.begin()
+            for name in "abcdefgh":
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.listed -= set("abcdef")
+            await asyncio.sleep(LONG)
+            assert set("abcdefgh") == await host.holders()
+            assert env.agent
+            assert 6 == env.agent.metrics_snapshot().lost_dels_held_back
+            assert 1 == sum("at once" in line for line in env.warnings)
+
+        test()
+
+    def test_what_only_pods_show_is_held_back(self) -> None:
+        """The agent sees no network namespace, and the API server no Pod."""
+
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            await host.begin()
+            for name in "abcdef":
+                await host.start(name)
+            host.namespaces.clear()
+            await env.remove(*"abcdef")
+            await asyncio.sleep(LONG)
+            assert set("abcdef") == await host.holders()
+
+        test()
+
+
+def test_it_is_logged_and_counted_with_pod_address_sandbox_and_reason() -> None:
+    @in_node_env
+    async def test(env: NodeEnv) -> None:
+        host = SandboxHost(env)
+        await host.begin()
+        for name in ("lost", "kept"):
+            await host.start(name)
+        await asyncio.sleep(FOUND)
+        await host.lose("lost")
+        await asyncio.sleep(FOUND)
+        (line,) = [each for each in env.warnings if "without a DEL" in each]
+        for field in ("pod=default/lost", "address=10.0.", "sandbox=lost", "reason=the runtime does not list it"):
+            assert field in line
+        assert env.agent
+        assert 1 == env.agent.metrics_snapshot().lost_dels
+        assert any("cooling down" in line and "sandbox=lost" in line for line in env.logs)
+
+    test()
+
+
+class TestNetns:
+    def test_it_is_gone_when_its_file_is_absent_from_its_directory(self, tmp_path: Path) -> None:
+        there, absent, hidden = tmp_path / "there", tmp_path / "absent", tmp_path / "no-directory" / "net"
+        there.touch()
+        paths = {str(there), str(absent), str(hidden), "/proc/0/ns/net"}
+        assert {str(absent)} == asyncio.run(NetnsProbe().gone(paths))
+
+    @pytest.mark.parametrize("path", ["", "net", "/run/\udcff", "/run/\n", "/" + "x" * MAX_PATH])
+    def test_only_plain_paths_are_recorded(self, path: str) -> None:
+        assert "/run/netns/x" == recorded_netns("/run/netns/x")
+        assert "" == recorded_netns(path)
+
+    def test_a_file_system_that_does_not_respond_blocks_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        blocked = threading.Event()
+        monkeypatch.setattr("podpool.agent.netns.PROBE_TIMEOUT", 0.05)
+        monkeypatch.setattr("podpool.agent.netns._is_gone", lambda _path: blocked.wait(10.0))
+
+        async def test() -> None:
+            probe = NetnsProbe()
+            assert frozenset() == await probe.gone({"/nfs/x"})
+            assert frozenset() == await probe.gone({"/nfs/x"})  # no second thread
+            blocked.set()
+
+        asyncio.run(test())
