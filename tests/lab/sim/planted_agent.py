@@ -17,12 +17,13 @@ from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool import Pool
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
-from podpool.agent.records import AnyRecord, Assigned, NodeConfirmed, ReleasePending, Snapshot, Started
+from podpool.agent.records import AnyRecord, Assigned, NodeConfirmed, PoolGrant, ReleasePending, Snapshot, Started
 from podpool.agent.scaling import NNCPatch, ScalingInputs
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES
+from podpool.core.cooldown import CooldownInForce
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
@@ -92,6 +93,12 @@ def releases_are_those_of_the_list(patch: pytest.MonkeyPatch) -> None:
             pool.grants.unused[name] = pool.grants.pending_release.pop(name)
 
     patch.setattr(NNCTracker, "observe", observe_and_drop)
+
+
+def an_add_starts_no_confirmation(patch: pytest.MonkeyPatch) -> None:
+    """A closed fence stays closed until the next periodic confirmation."""
+    patch.setattr(NodeConfirmation, "on_add", lambda _confirmation, _fence: None)
+    patch.setattr(NodeConfirmation, "_adds_wait", lambda _confirmation: False)
 
 
 def no_cooldown_after_a_reboot(patch: pytest.MonkeyPatch) -> None:
@@ -172,9 +179,25 @@ def a_confirmation_counts_from_its_response(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(AgentState, "write", write_now)
 
 
-def the_shortest_cooldown_is_used(patch: pytest.MonkeyPatch) -> None:
-    """Whether the subnet is exhausted or not."""
-    patch.setattr(InputCollector, "cooldown", lambda inputs: inputs._deps.settings.cooldown_exhausted)
+def an_add_without_a_choice_ignores_the_cooldown(patch: pytest.MonkeyPatch) -> None:
+    """It gets an address that was used a moment ago if the pool has no other."""
+    cooldown = InputCollector.cooldown
+
+    def no_shortest(inputs: InputCollector) -> CooldownInForce:
+        return msgspec.structs.replace(cooldown(inputs), shortest=0.0)
+
+    patch.setattr(InputCollector, "cooldown", no_shortest)
+
+
+def the_last_used_address_is_assigned_first(patch: pytest.MonkeyPatch) -> None:
+    """The pool is a stack, and an address is used again after the shortest cooldown."""
+    available = Pool.next_available
+
+    def newest(pool: Pool, *, now: float, cooldown: CooldownInForce, **kwargs: Any) -> PoolGrant | None:  # noqa: ANN401  passed on
+        cooled = [each for each in pool.grants.used.values() if each.since + cooldown.shortest <= now]
+        return cooled[-1] if cooled else available(pool, now=now, cooldown=cooldown, **kwargs)
+
+    patch.setattr(Pool, "next_available", newest)
 
 
 def a_delete_releases_nothing(patch: pytest.MonkeyPatch) -> None:

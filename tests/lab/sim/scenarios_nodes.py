@@ -60,6 +60,14 @@ async def a_node_returns_during_node_gc(driver: ScenarioDriver) -> None:
     await driver.converge(60)
 
 
+async def a_wall_clock_is_set(driver: ScenarioDriver) -> None:
+    """By more than the fence time, right after a confirmation; the next one is further away than an ADD waits."""
+    await driver.join("a")
+    for step in (1000.0, -2000.0, 3000.0):
+        driver.cluster.hosts["a"].machine.clock.wall_error += step
+        await driver.serve_pods("a", 1)
+
+
 async def a_bookmark_is_read_late(driver: ScenarioDriver) -> None:
     """It is in the buffer of an agent that is paused while its Node is deleted and collected."""
     cluster = driver.cluster

@@ -128,6 +128,19 @@ async def pods_replace_each_other(driver: ScenarioDriver) -> None:
     await driver.converge(30)
 
 
+async def pods_are_replaced_during_a_partition(driver: ScenarioDriver) -> None:
+    """The node has one address more: each is needed again while it cools down, and no other can be requested."""
+    await driver.join("a")
+    pods = await driver.serve_pods("a")
+    driver.cluster.network.partition("a", "api")
+    driver.delete_pods(pods)
+    driver.bind("a", 6)
+    await driver.run_for(8)
+    assert 6 == driver.served("a")
+    driver.cluster.network.heal("a", "api")
+    await driver.converge(60)
+
+
 async def an_agent_is_killed_after_an_add(driver: ScenarioDriver) -> None:
     """A Pod has its address; the next agent knows what was written, and the next Pod needs one."""
     await driver.join("a")

@@ -28,6 +28,10 @@ pytestmark = pytest.mark.simulation
 
 ONE_CONTROLLER = msgspec.structs.replace(NARROW, controllers=1)
 UNRESERVED = msgspec.structs.replace(NARROW, settings=msgspec.structs.replace(SETTINGS, reserved_for_primaries=0))
+SLOW_CONFIRMATION = msgspec.structs.replace(
+    WIDE,
+    settings=msgspec.structs.replace(SETTINGS, fence=120.0, confirmation_interval=100.0, node_gc_delay=160.0),
+)
 SEEDS = (1, 2, 3)
 
 
@@ -235,8 +239,23 @@ BUGS = (
     ),
     Bug(
         "",
-        "the shortest cooldown is used only while the subnet is exhausted",
-        planted_agent.the_shortest_cooldown_is_used,
+        "an ADD at a closed fence starts a confirmation",
+        planted_agent.an_add_starts_no_confirmation,
+        scenarios_nodes.a_wall_clock_is_set,
+        ("fence reopens",),
+        SLOW_CONFIRMATION,
+    ),
+    Bug(
+        "",
+        "no ADD gets an address before the shortest cooldown",
+        planted_agent.an_add_without_a_choice_ignores_the_cooldown,
+        scenarios_pods.pods_are_replaced_during_a_partition,
+        ("cooldown",),
+    ),
+    Bug(
+        "",
+        "an address is used again only when no other has been free for longer",
+        planted_agent.the_last_used_address_is_assigned_first,
         scenarios_pods.pods_replace_each_other,
         ("cooldown",),
     ),

@@ -14,6 +14,7 @@ from podpool.lab.sim import manual_edits
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.machine import MachineDisk, SimProcess
 from podpool.lab.sim.profiles import Profile
+from podpool.lab.sim.sandbox_actions import SandboxActions
 from podpool.lab.sim.scenario import ScenarioEvent
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ CHECKSUMMED_FILES = ("segment.", "snapshot")
 """Prefixes of the files whose damage an agent detects."""
 
 
-class FaultInjector:
+class FaultInjector(SandboxActions):
     """Applies the actions of a scenario to a cluster, with its own random stream."""
 
     def __init__(self, cluster: SimCluster, profile: Profile) -> None:
@@ -194,6 +195,12 @@ class FaultInjector:
         if event.node in self._cluster.hosts:
             error = self._cluster.config.settings.clock_error
             self._cluster.hosts[event.node].machine.clock.wall_error = self._rng.uniform(-error, error)
+
+    def step_clock(self, event: ScenarioEvent) -> None:
+        """Set a machine's wall clock by more than the fence time, forward or back."""
+        if event.node in self._cluster.hosts:
+            step = self._cluster.config.settings.fence * self._rng.uniform(1.0, 10.0)
+            self._cluster.hosts[event.node].machine.clock.wall_error += self._rng.choice((-step, step))
 
     def partition_node(self, event: ScenarioEvent) -> None:
         """Partition a machine from the API server, for long."""

@@ -26,11 +26,12 @@ from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import BUILTIN, CRDS, PODS
 from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
 from podpool.lab.sim import nads
+from podpool.lab.sim.container_runtime import SimRuntime
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.interceptor import AgentInterceptor, ApiErrorInjector
 from podpool.lab.sim.kubelet import AgentSocket, PodNetworks, PodStatusReporter, SimKubelet
 from podpool.lab.sim.ledger_host import SUBNET, LedgerHost
-from podpool.lab.sim.machine import MachineClock, MachineDisk, SimMachine, SimProcess
+from podpool.lab.sim.machine import MachineClock, SimMachine, SimProcess
 from podpool.lab.sim.network import SimNetwork, SimService
 from podpool.lab.sim.oracle import AddressOracle, Violation
 from podpool.lab.sim.profiles import SimConfig
@@ -38,6 +39,7 @@ from podpool.lab.sim.underlay import SimUnderlay
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import NetworkContainerRecord
 
+CONFIG_HASH, CONFIG_MIRROR = "kubernetes.io/config.hash", "kubernetes.io/config.mirror"
 SEGMENT_BYTES = 1500
 """The size at which an agent compacts its journal: small, so that it happens often in a run."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
@@ -46,13 +48,18 @@ NODES = next(each for each in BUILTIN if each.plural == "nodes")
 _crd_manifests = cache(crd_manifests)
 
 
+def _runtime_uid(meta: Mapping[str, Any]) -> str:
+    """Return the UID of a Pod in the runtime: a mirror Pod has another."""
+    return str(meta.get("annotations", {}).get(CONFIG_HASH) or meta["uid"])
+
+
 class SimHost:
     """One machine of the cluster, and what runs on it."""
 
     def __init__(self, machine: SimMachine) -> None:
         self.machine = machine
         self.socket = AgentSocket()
-        self.deferred_deletes = MachineDisk()
+        self.runtime = SimRuntime()
         self.agent: Agent | None = None
         self.agent_process: SimProcess | None = None
         self.kubelet: SimKubelet | None = None
@@ -192,7 +199,7 @@ class SimCluster:
             host.machine,
             host.socket,
             self.oracle,
-            host.deferred_deletes,
+            host.runtime,
             rng=self._new_rng(f"{name}/kubelet"),
             bound_pods=lambda: self.pods_on(name) if host.isolated_pods is None else host.isolated_pods,
             networks=self._pod_networks(),
@@ -211,7 +218,7 @@ class SimCluster:
             callback(name)
         self.oracle.release_machine(name)
         self.hosts[name].machine.reboot()
-        self.hosts[name].deferred_deletes = MachineDisk()  # on a tmpfs
+        self.hosts[name].runtime = SimRuntime()
         self.boot(name)
 
     def start_agent(self, name: str) -> None:
@@ -228,11 +235,12 @@ class SimCluster:
             clock=host.machine.clock,
             rng=self._new_rng(f"{name}/agent"),
             settings=self.config.settings,
-            deferred_deletes=host.deferred_deletes,
+            deferred_deletes=host.runtime.deferred_deletes,
             underlay=underlay,
+            runtime=host.runtime if self.config.runtime_socket else None,
+            netns_gone=host.runtime.netns_gone,
         )
         options = AgentOptions(
-            nodes=max(len(self.hosts), 1),
             whereabouts_namespace="kube-system" if self.config.slices else "",
             third_party_plugins=False,
             segment_bytes=SEGMENT_BYTES,
@@ -280,11 +288,12 @@ class SimCluster:
 
     # Pods
 
-    def bind(self, name: str) -> str:
-        """Create a Pod that is bound to a node, and return its key."""
+    def bind(self, name: str, *, static: bool = False) -> str:
+        """Create a Pod that is bound to a node, and return its key; of a static Pod, its mirror Pod."""
         self._streams += 1
         pod = f"{self.name}pod-{self._streams}"
-        new = {"metadata": {"name": pod, "namespace": "default"}, "spec": {"nodeName": name}}
+        mirror = {"annotations": dict.fromkeys((CONFIG_HASH, CONFIG_MIRROR), f"hash-of-{pod}")} if static else {}
+        new = {"metadata": {"name": pod, "namespace": "default", **mirror}, "spec": {"nodeName": name}}
         created = self.store.create(PODS, new, namespace="default")
         return f"default/{created['metadata']['name']}"
 
@@ -294,10 +303,10 @@ class SimCluster:
             self.store.delete(PODS, key, grace=0)
 
     def pods_on(self, name: str) -> dict[str, str]:
-        """Return the Pods that should run on a node: their keys by UID."""
+        """Return the Pods that should run on a node: their keys by UID, as the runtime has it."""
         pods = [each for each in self.store.objects("", "pods").items() if each[1]["spec"].get("nodeName") == name]
         unfinished = (each for each in pods if each[1].get("status", {}).get("phase") not in {"Succeeded", "Failed"})
-        return {pod["metadata"]["uid"]: key for key, pod in unfinished}
+        return {_runtime_uid(pod["metadata"]): key for key, pod in unfinished}
 
     def waiting_pods(self, name: str) -> list[str]:
         """Return the Pods of a machine that should run and do not."""

@@ -68,12 +68,19 @@ def _agent_grants(host: SimHost) -> list[str]:
 
 
 def _check_assignments(cluster: SimCluster, name: str) -> None:
-    """The agent's assignments are those of its sandboxes; a damaged journal may lack some."""
+    """The agent's assignments are those of its sandboxes; a damaged journal may lack some.
+
+    Without the runtime's socket, a former sandbox of a Pod that lives is not found.
+    """
     agent = cluster.hosts[name].agent
     if agent is None:
         return
     uses = {use.address: use.sandbox for use in cluster.oracle.uses() if use.machine == name}
     assigned = {each.grant.address: each.attachment.container_id for each in agent.pool.assigned.values()}
+    if not cluster.config.runtime_socket:
+        present, dels = cluster.pods_on(name), cluster.hosts[name].runtime.lost.items()
+        former = {sandbox for sandbox, each in dels if each.pod_uid in present}
+        assigned = {address: sandbox for address, sandbox in assigned.items() if sandbox not in former}
     lost = {grant.address for grant in agent.pool.unassigned_lost()}
     if assigned != {address: sandbox for address, sandbox in uses.items() if address not in lost}:
         detail = f"{name}: sandboxes use {', '.join(sorted(uses))}, its agent assigned {', '.join(sorted(assigned))}"
@@ -105,7 +112,7 @@ def _check_served(cluster: SimCluster) -> None:
 
 
 def _check_aligned(cluster: SimCluster, records: NCRecords) -> None:
-    """A node's addresses, with its primary, are whole batches, unless the subnet is short."""
+    """A node's addresses, with its primary, are whole batches, unless it was granted less than it requested."""
     batch = cluster.batch()
     for name in cluster.nodes():
         state = records[name][0].state

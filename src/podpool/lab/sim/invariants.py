@@ -30,6 +30,8 @@ NEVER = -math.inf
 NO_NODE = (NEVER, frozenset[str]())
 CHECK_DELAY = 1.0
 """Seconds within which a periodic check sees a change that causes no event."""
+CONFIRM_SECONDS = 5.0
+"""Seconds within which an agent confirms a Node for an ADD, when the API server can answer."""
 RESPONSE_DELAY = 0.01
 """Seconds between an agent's decision and the arrival of its response."""
 
@@ -58,12 +60,12 @@ class InvariantChecker:
         """When a Node last had each UID and each boot ID."""
         self._returned: dict[str, float] = {}
         """When a UID or boot ID was seen again after the node GC delay."""
-        self._exhausted = False
-        self._exhausted_at = NEVER
-        """When the ledger last considered the subnet exhausted."""
         cluster.ledger_host.on_change.append(self._on_ledger_change)
+        self._unconfirmable: dict[str, float] = {}
+        """When the API server last could not confirm each machine, or its agent could not ask."""
         cluster.oracle.on_assign.append(self._on_assign)
-        cluster.oracle.exhaustion_checks.append(self._was_exhausted)
+        cluster.oracle.on_refuse.append(self._on_refuse)
+        cluster.oracle.preferences.append(self._preferred_address)
         cluster.on_power_loss.append(self._on_power_loss)
         cluster.checks.append(self._check)
         cluster.store.on_write.append(self._on_write)
@@ -75,6 +77,7 @@ class InvariantChecker:
             self._record_node(node)
         for name, host in self._cluster.hosts.items():
             self._record_identity(name, self._cluster.nodes().get(name), self._cluster.nncs().get(name))
+            self._record_confirmable(name)
             if host.agent and host.agent_process and host.agent_process.alive:
                 self._check_version(name, host.agent.pool.adopted_nc, host.agent.pool.version)
 
@@ -103,6 +106,31 @@ class InvariantChecker:
         reported = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
         if reported == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted_nc in shown:
             self._nncs[boot] = now
+
+    def _record_confirmable(self, name: str) -> None:
+        """Record when the quorum reads of an agent would fail, or not be sent, or not identify its machine."""
+        cluster, host, now = self._cluster, self._cluster.hosts[name], self._cluster.loop.time()
+        process, boot = host.agent_process, host.machine.boot_id
+        runs = process is not None and process.alive and process.backlog is None
+        network, api = cluster.network, cluster.api
+        reachable = api.up and not any({name, api.name} == {*each} for each in network.partitions())
+        identified = now == self._nodes.get(boot, NO_NODE)[0] == self._nncs.get(boot)
+        if name not in self._unconfirmable or not (runs and reachable and identified):
+            self._unconfirmable[name] = now
+        if not network.reliable:
+            self._unconfirmable[name] = now + 2 * network.conditions.slow_delay  # the last slow messages
+
+    def _on_refuse(self, name: str, reason: str) -> None:
+        """Check that no ADD is refused at a closed fence that a confirmation could have opened meanwhile."""
+        cluster = self._cluster
+        if name not in cluster.hosts or "is fenced" not in reason:
+            return
+        self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
+        self._record_confirmable(name)
+        confirmable = cluster.loop.time() - self._unconfirmable[name]
+        if confirmable > CONFIRM_SECONDS:
+            detail = f"{name} refused an ADD, and the API server could have confirmed its Node for {confirmable:.0f} s"
+            raise Violation("fence reopens", f"{detail}: {reason}")
 
     def _record_node(self, node: Object) -> None:
         """Record that a Node exists; a restored API server may show one whose machine is removed."""
@@ -154,11 +182,17 @@ class InvariantChecker:
             age = f"{use.since - sent:.1f} s after its last confirmation"
             raise Violation("fenced", f"{use.machine} assigned {use.address} to {use.pod} {age}")
 
-    def _was_exhausted(self, use: AddressUse, since: float) -> bool:
-        """Return whether the subnet was exhausted since a time, by the ledger or by what the agent knows."""
+    def _preferred_address(self, use: AddressUse, elapsed: float) -> str | None:
+        """Return an address of the node that has been free for longer than this, since before the decision.
+
+        When the underlay programmed an address is not known from outside: such clusters are not checked.
+        """
         host = self._cluster.hosts.get(use.machine)
-        parameters = host.agent.metrics_snapshot().parameters if host and host.agent else None
-        return self._exhausted or self._exhausted_at >= since or bool(parameters and parameters.exhausted)
+        if host is None or host.agent is None or self._cluster.underlay:
+            return None
+        pool, now = host.agent.pool, host.machine.clock.boot()
+        free = () if pool.incomplete else (each for each in pool.grants.free() if each.id not in pool.lost)
+        return next((each.address for each in free if now - each.since > elapsed), None)
 
     def _check_programmed(self, use: AddressUse) -> None:
         """Check that the underlay has programmed an assigned address."""
@@ -182,9 +216,6 @@ class InvariantChecker:
     def _check_ledger(self) -> None:
         """Check the ledger's state, outside of the process that changed it."""
         self._check_due = False
-        before, self._exhausted = self._exhausted, self._cluster.ledger_host.subnet().exhausted
-        if before:
-            self._exhausted_at = self._cluster.loop.time()
         try:
             self._record_releases()
             recovered = not self._cluster.ledger_host.subnet().frozen  # a restored ledger must first recover

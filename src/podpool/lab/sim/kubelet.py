@@ -2,7 +2,8 @@
 
 Every bound Pod gets a sandbox. ADD goes to the agent; if it fails, the sandbox is deleted and created again later under
 a new ID, as containerd and kubelet do. A Pod that is deleted or finished loses its sandbox first, then DEL is sent
-until it is answered. While no agent answers, a DEL is left in the directory of deferred DELs, as the shim does.
+until it is answered. While no agent answers, a DEL is left in the directory of deferred DELs, as the shim does. The
+container runtime may lose DELs, and give up ADDs whose plugins go on (`container_runtime`).
 """
 
 import asyncio
@@ -15,13 +16,15 @@ import msgspec
 from podpool.cni.protocol import PluginRequest, decode_response, encode_request
 from podpool.lab.apiserver.registry import PODS
 from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.sim.container_runtime import SimRuntime, netns_path
 from podpool.lab.sim.machine import SimMachine, SimProcess
 from podpool.lab.sim.oracle import AddressOracle, AddressUse
-from podpool.runtime.disk import Disk
 from podpool.runtime.entropy import new_uuid
 
 RETRY_SECONDS = 13.0
 """Seconds after which kubelet creates a failed sandbox again."""
+GIVEN_UP_ADDS = 0.5
+"""The share of ADDs that a runtime gives up while it gives up any."""
 DUPLICATE_ADDS = 0.05
 """The share of ADDs that a runtime sends twice at once."""
 CONFIG = b'{"cniVersion":"1.0.0","name":"podpool","type":"ptp","ipam":{"type":"podpool"}}'
@@ -114,7 +117,7 @@ class SimKubelet:
         machine: SimMachine,
         socket: AgentSocket,
         oracle: AddressOracle,
-        deferred_deletes: Disk,
+        runtime: SimRuntime,
         *,
         rng: random.Random,
         bound_pods: Callable[[], dict[str, str]],
@@ -123,7 +126,7 @@ class SimKubelet:
         self._machine = machine
         self._socket = socket
         self._oracle = oracle
-        self._deferred_deletes = deferred_deletes
+        self._runtime = runtime
         self._rng = rng
         self._bound_pods = bound_pods
         """The Pods that should run here: namespace/name by UID."""
@@ -132,7 +135,10 @@ class SimKubelet:
         """The configurations of the ADDs by sandbox, for the DELs."""
         self._sandboxes: dict[str, str] = {}
         """The sandbox of each Pod, by the Pod's UID."""
-        self._busy: dict[str, None] = {}
+        self._busy: dict[str, str] = {}
+        """The sandbox that is being created or removed, by the Pod's UID."""
+        self._outliving: dict[str, str] = {}
+        """Pods whose sandboxes outlive them: namespace/name by UID."""
         self._process: SimProcess | None = None
 
     def waiting(self) -> list[str]:
@@ -144,19 +150,43 @@ class SimKubelet:
         self._sandboxes.clear()
         self._configs.clear()
         self._busy.clear()
+        self._start_process()
+
+    def restart(self) -> None:
+        """Kill the runtime, and start it again: sandboxes that it was creating or removing end without a DEL."""
+        if self._process:
+            self._process.kill()
+        for uid, sandbox in self._busy.items():
+            if self._configs.pop(sandbox, None) is not None:
+                if self._sandboxes.get(uid) == sandbox:
+                    del self._sandboxes[uid]
+                self._oracle.release(self._machine.name, sandbox)
+                self._runtime.lose(sandbox, uid)
+        self._busy.clear()
+        self._start_process()
+
+    def _start_process(self) -> None:
         self._process = self._machine.start("kubelet")
         self._process.spawn(self._sync())
+
+    def outlive(self, uid: str, pod: str) -> None:
+        """Let the sandbox of a Pod run on when the Pod is deleted."""
+        self._outliving[uid] = pod
+
+    def end_outliving(self, uid: str) -> None:
+        """End a sandbox that outlived its Pod."""
+        self._outliving.pop(uid, None)
 
     async def _sync(self) -> None:
         process = self._process
         while process is not None:
-            bound = self._bound_pods()
+            bound = self._outliving | self._bound_pods()
             for uid in [each for each in self._sandboxes if each not in bound and each not in self._busy]:
-                self._busy[uid] = None
+                self._busy[uid] = self._sandboxes[uid]
                 process.spawn(self._remove(uid))
             for uid, pod in bound.items():
                 if uid not in self._sandboxes and uid not in self._busy:
-                    self._busy[uid] = None
+                    self._busy[uid] = ""
                     process.spawn(self._create(uid, pod))
             await asyncio.sleep(self._rng.uniform(0.2, 0.8))
 
@@ -166,6 +196,8 @@ class SimKubelet:
             self._busy.pop(uid, None)
             return
         self._configs[sandbox] = configs
+        self._busy[uid] = sandbox
+        self._runtime.create(sandbox)
         addresses: dict[str, str] = {}
         for ifname in configs:
             address = await self._add(self._request("ADD", sandbox, uid, pod, ifname))
@@ -180,6 +212,8 @@ class SimKubelet:
             self._oracle.release(self._machine.name, sandbox)
             await self._delete(sandbox, uid, pod)
             await asyncio.sleep(RETRY_SECONDS * self._rng.uniform(0.8, 1.2))
+        else:
+            await self._runtime.complete(sandbox)
         self._busy.pop(uid, None)
         if addresses and self._networks.report_delay:
             await asyncio.sleep(self._rng.uniform(0.0, self._networks.report_delay))
@@ -188,12 +222,25 @@ class SimKubelet:
 
     async def _add(self, request: PluginRequest) -> str | None:
         """Return the assigned address; None if the ADD fails."""
+        if self._runtime.gives_up_adds and self._rng.random() < GIVEN_UP_ADDS:
+            self._machine.start("plugin").spawn(self._add_late(request))
+            await asyncio.sleep(self._rng.uniform(0.0, 1.0))
+            return None
         if self._rng.random() < DUPLICATE_ADDS and self._process:
             self._process.spawn(self._socket.call(request))  # as after a timeout, while the first is still in progress
         response = await self._socket.call(request)
         if not response or response["code"] != 0:
+            if response:
+                self._oracle.refuse(self._machine.name, str(response["msg"]))
             return None
         return str(response["ips"][0]["address"].partition("/")[0])
+
+    async def _add_late(self, request: PluginRequest) -> None:
+        """Send an ADD that the runtime has given up, perhaps after its DEL."""
+        await asyncio.sleep(self._rng.uniform(0.0, 2.0))
+        response = await self._socket.call(request)
+        if response and response["code"] == 0 and request.container_id not in self._configs:
+            self._runtime.lose(request.container_id, request.arguments()["K8S_POD_UID"])
 
     async def _remove(self, uid: str) -> None:
         sandbox = self._sandboxes.pop(uid)
@@ -202,15 +249,20 @@ class SimKubelet:
         self._busy.pop(uid, None)
 
     async def _delete(self, sandbox: str, uid: str, pod: str) -> None:
+        if self._runtime.loses_dels:
+            self._runtime.lose(sandbox, uid)
+            del self._configs[sandbox]
+            return
         for ifname in self._configs[sandbox]:
             request = self._request("DEL", sandbox, uid, pod, ifname)
             if await self._socket.call(request) is None:
                 name = sandbox if ifname == PRIMARY_INTERFACE else f"{sandbox}-{ifname}"
-                self._deferred_deletes.append(name, encode_request(request))
+                self._runtime.deferred_deletes.append(name, encode_request(request))
         self._configs.pop(sandbox, None)
+        self._runtime.remove(sandbox)
 
     def _request(self, command: str, sandbox: str, uid: str, pod: str, ifname: str) -> PluginRequest:
         namespace, _, name = pod.partition("/")
         args = f"IgnoreUnknown=1;K8S_POD_NAMESPACE={namespace};K8S_POD_NAME={name};K8S_POD_UID={uid}"
-        where = {"container_id": sandbox, "netns": "/ns", "ifname": ifname, "path": "/bin"}
+        where = {"container_id": sandbox, "netns": netns_path(sandbox), "ifname": ifname, "path": "/bin"}
         return PluginRequest(command=command, **where, args=args, stdin=self._configs[sandbox][ifname])

@@ -31,6 +31,11 @@ class NetworkConditions(msgspec.Struct, kw_only=True):
     response_loss: float = 0.0
     duplication: float = 0.0
 
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives at once."""
+        return not (self.slow or self.request_loss or self.response_loss)
+
 
 class SimService:
     """A named endpoint: a handler, and the process that it runs in."""
@@ -77,6 +82,11 @@ class MessageHold:
         """Deliver all held messages, and hold no more."""
         self._released.set()
 
+    @property
+    def released(self) -> bool:
+        """Whether it holds no more messages."""
+        return self._released.is_set()
+
     async def pass_through(self, message: NetworkMessage) -> None:
         """Hold a message if it matches."""
         full = self._limit is not None and len(self.messages) >= self._limit
@@ -103,6 +113,11 @@ class SimNetwork:
         hold = MessageHold(matches, limit=limit, responses=responses)
         self._holds.append(hold)
         return hold
+
+    @property
+    def reliable(self) -> bool:
+        """Whether every message arrives at once, except in a partition."""
+        return self.conditions.reliable and all(each.released for each in self._holds)
 
     async def wait_for_holds(self, message: NetworkMessage, *, response: bool) -> None:
         """Wait until no hold keeps a message."""

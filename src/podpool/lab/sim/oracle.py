@@ -42,14 +42,16 @@ class AddressOracle:
         self._settings = settings
         self._uses: dict[str, AddressUse] = {}
         self._ended: dict[str, tuple[float, AddressUse]] = {}
-        self.exhaustion_checks: list[Callable[[AddressUse, float], bool]] = []
-        """Return whether the assigner may have known the subnet as exhausted since a time; without one it may."""
+        self.preferences: list[Callable[[AddressUse, float], str | None]] = []
+        """Return an address that must be assigned before one that the node used so many seconds ago, if there is."""
         self.needs_no_cooldown: Callable[[str], bool] = lambda _address: False
         """Whether an address may be reused at once."""
         self.may_be_shared: Callable[[str], bool] = lambda _address: False
         """Whether an address may have two owners for now."""
         self.on_assign: list[Callable[[AddressUse], None]] = []
         """Called for each assigned address."""
+        self.on_refuse: list[Callable[[str, str], None]] = []
+        """Called for each refused ADD, with the machine and the reason."""
 
     def assign(self, use: AddressUse) -> None:
         """Record that a runtime got an address for a sandbox; checks one owner and cooldown."""
@@ -64,17 +66,26 @@ class AddressOracle:
             callback(use)
 
     def _check_cooldown(self, use: AddressUse) -> None:
-        """Check that the last use ended a cooldown ago; the shortest one, if the subnet was exhausted since."""
+        """Check that the last use ended a shortest cooldown ago, and before the longest that there was no other."""
         ended, before = self._ended.get(use.address, (None, None))
         if ended is None or before is None or self.needs_no_cooldown(use.address):
             return
         elapsed, same = use.since - ended, (before.machine, before.sandbox) == (use.machine, use.sandbox)
-        required = self._settings.cooldown
-        if elapsed < required and (not self.exhaustion_checks or any(f(use, ended) for f in self.exhaustion_checks)):
-            required = self._settings.cooldown_exhausted
-        if elapsed < required and not same:
-            detail = f"{use.address} was assigned to {use.pod} on {use.machine} {elapsed:.3f} s after"
-            raise Violation("cooldown", f"{detail} {before.pod} on {before.machine} released it")
+        if same or elapsed >= self._settings.cooldown_roomy:
+            return
+        detail = f"{use.address} was assigned to {use.pod} on {use.machine} {elapsed:.3f} s after"
+        detail = f"{detail} {before.pod} on {before.machine} released it"
+        if elapsed < self._settings.cooldown_exhausted:
+            raise Violation("cooldown", detail)
+        for preferred in self.preferences if before.machine == use.machine else ():
+            other = preferred(use, elapsed)
+            if other:
+                raise Violation("cooldown", f"{detail}, while {other} was free for longer")
+
+    def refuse(self, machine: str, reason: str) -> None:
+        """Record that a runtime got no address."""
+        for callback in self.on_refuse:
+            callback(machine, reason)
 
     def release(self, machine: str, sandbox: str) -> None:
         """Record that a sandbox ended."""

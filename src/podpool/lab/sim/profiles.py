@@ -23,7 +23,8 @@ SHORT_RUN_SETTINGS = Settings(
     batch=4,
     shrink_hold=5.0,
     step_up_hold=10.0,
-    cooldown=8.0,
+    cooldown_roomy=12.0,
+    cooldown_filling=8.0,
     cooldown_exhausted=2.0,
     fence=10.0,
     confirmation_interval=3.0,
@@ -34,6 +35,10 @@ SHORT_RUN_SETTINGS = Settings(
     reserved_for_primaries=2,
 )
 """All waits in seconds, and batches of four."""
+SLOW_CONFIRMATION_SETTINGS = msgspec.structs.replace(
+    SHORT_RUN_SETTINGS, fence=60.0, confirmation_interval=40.0, node_gc_delay=75.0
+)
+"""Confirmations are further apart than an ADD waits: only one for the ADD itself opens the fence in time."""
 SHORT_ELECTION = LeaseTiming(duration=5.0, renew_deadline=3.0, retry=1.0)
 """Leadership is lost within seconds."""
 
@@ -59,6 +64,8 @@ class SimConfig(msgspec.Struct, frozen=True, kw_only=True):
     """Whether kubelets report Pod addresses in the Pod status."""
     underlay: bool = False
     """Whether hosts must program an address before it works."""
+    runtime_socket: bool = True
+    """Whether agents can list the sandboxes of the container runtime."""
     pod_history: bool = False
     """Whether the controller reports to the ledger which Pods have which addresses."""
 
@@ -72,6 +79,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Seconds in which events and faults happen."""
     quiet_seconds: float = 60.0
     """Seconds in the end for which the convergence checks must hold, and nothing may be written."""
+    convergence_seconds: float = 300.0
+    """Seconds within which the checks must begin to hold."""
     events: int = 100
     burst: int = 12
     """Pods that a `bind-burst` binds."""
@@ -107,8 +116,25 @@ API_RESTORES = {"back-up": 4, "restore-api": 2}
 RESTORES = {"back-up": 6, "restore-ledger": 1, "restore-api": 1, "restore-both": 2}
 FREQUENT_RESTORES = {"back-up": 16, "restore-ledger": 8, "restore-api": 8, "restore-both": 4}
 FREQUENT_API_RESTORES = {"back-up": 16, "restore-api": 12}
+LOST_DELS = (
+    {"bind-pod": 40, "bind-burst": 3, "bind-static-pod": 6, "delete-pod": 25, "finish-pod": 4}
+    | {"lose-dels": 8, "kill-runtime": 6, "delete-deferred-dels": 8, "give-up-adds": 4, "slow-add-chain": 4}
+    | {"kill-agent": 10, "kill-api": 2, "pause-machine": 3, "reboot": 2, "stale-lists": 2}
+)
+OUTLIVING_SANDBOXES = {"outlive-pod": 6}
+"""Not in shared ranges, where the controller releases what no Pod has, as Whereabouts does."""
+SOCKET_FAULTS = {"wrong-runtime-socket": 4, "close-runtime-socket": 4}
 JOURNAL_FAULTS = {"lose-journal": 2, "damage-journal": 2}
 """Not together with restores of the API server: then no component knows what was assigned."""
+
+CLOCK_STEPS = {"bind-pod": 40, "bind-burst": 4, "delete-pod": 25, "step-clock": 12} | {
+    "kill-agent": 4,
+    "kill-api": 3,
+    "pause-machine": 3,
+    "reboot": 4,
+    "partition-node": 4,
+    "reregister-node": 2,
+}
 
 _CALM = Profile(weights=WORKLOAD, message_loss=0.0, message_duplication=0.0, slow_messages=0.0)
 _STORM = Profile(weights=WORKLOAD | FAULTS)
@@ -137,11 +163,23 @@ _SLICES = msgspec.structs.replace(
 """Three nodes on four slices of six addresses each, so that a released slice soon gets another owner."""
 
 
+_LOST_DELS = msgspec.structs.replace(
+    _NARROW,
+    duration=600.0,
+    events=60,
+    max_fault_seconds=120.0,
+    convergence_seconds=900.0,
+    weights=LOST_DELS,
+    config=msgspec.structs.replace(_NARROW.config, settings=SLOW_CONFIRMATION_SETTINGS, election=DEFAULT_TIMING),
+)
+"""Faults of minutes: two observations of a lost DEL are a minute apart, and a slow ADD chain takes ten."""
+
+
 def _with_events(profile: Profile, weights: dict[str, int]) -> Profile:
     return msgspec.structs.replace(profile, weights=profile.weights | weights)
 
 
-def _with_config(profile: Profile, **changes: str | int | bool) -> Profile:  # the types of the fields that are changed
+def _with_config(profile: Profile, **changes: str | int | bool | Settings) -> Profile:  # types of the changed fields
     return msgspec.structs.replace(profile, config=msgspec.structs.replace(profile.config, **changes))
 
 
@@ -158,7 +196,23 @@ PROFILES = {
     "narrow-tight": _with_config(_NARROW, cidr="10.0.0.0/28"),
     "narrow-damaged-journals": _with_config(_with_events(_NARROW, JOURNAL_FAULTS), pod_status_ips=True),
     "narrow-underlay": _with_config(_NARROW, underlay=True),
+    "narrow-clock-steps": msgspec.structs.replace(
+        _with_config(_NARROW, settings=SLOW_CONFIRMATION_SETTINGS),
+        duration=120.0,
+        events=40,
+        weights=CLOCK_STEPS,
+        message_loss=0.0,
+        message_duplication=0.0,
+        slow_messages=0.0,
+    ),
+    "narrow-lost-dels": _with_events(_LOST_DELS, OUTLIVING_SANDBOXES | SOCKET_FAULTS),
+    "narrow-lost-dels-pods-only": _with_config(_with_events(_LOST_DELS, OUTLIVING_SANDBOXES), runtime_socket=False),
     "slices": _with_events(_SLICES, JOURNAL_FAULTS),
+    "slices-lost-dels": msgspec.structs.replace(
+        _with_events(_LOST_DELS, SOCKET_FAULTS),
+        nodes=_SLICES.nodes,
+        config=msgspec.structs.replace(_LOST_DELS.config, slices=True, networks=_SLICES.config.networks),
+    ),
     "slices-restores": _with_events(_SLICES, FREQUENT_API_RESTORES),
     "narrow-manual-edits": _with_events(_NARROW, MANUAL_EDITS),
     "narrow-restores": _with_events(_NARROW, FREQUENT_RESTORES),

@@ -12,6 +12,7 @@ from podpool.lab.sim.convergence import check_converged, check_quiet, write_stat
 from podpool.lab.sim.dump import dump_state
 from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.invariants import InvariantChecker
+from podpool.lab.sim.lost_del_invariants import LostDelChecker
 from podpool.lab.sim.network import NetworkConditions
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import Profile
@@ -21,8 +22,8 @@ from podpool.lab.sim.slice_convergence import check_slices_converged
 from podpool.lab.sim.slice_invariants import SliceInvariantChecker
 from podpool.runtime.logging import get_logger
 
-SETTLING_FACTOR, CONVERGENCE_TIMEOUT = 1.5, 300.0
-"""After the last fault: node GC delays that always pass, and seconds more until convergence."""
+SETTLING_FACTOR = 1.5
+"""Node GC delays that always pass after the last fault."""
 CHECK_INTERVAL, QUIET_CHECK_INTERVAL = 0.5, 5.0
 """Seconds between two checks, during and after the faults."""
 
@@ -46,6 +47,8 @@ class ScenarioRunner:
         self._check_converged = check_slices_converged if slices else check_converged
         for cluster in self.clusters:
             checker(cluster)
+            if not slices:
+                LostDelChecker(cluster)
 
     @property
     def steps(self) -> int:
@@ -97,7 +100,7 @@ class ScenarioRunner:
             try:
                 await self._stay_converged()
             except Violation:
-                if self.first.loop.time() > settled + CONVERGENCE_TIMEOUT:
+                if self.first.loop.time() > settled + self.profile.convergence_seconds:
                     raise
                 await self._run_until(self.first.loop.time() + QUIET_CHECK_INTERVAL, interval=QUIET_CHECK_INTERVAL)
             else:

@@ -48,7 +48,6 @@ class SliceInvariantChecker:
         """When the controller confirmed the last acknowledgement of each Lease, by UID."""
         cluster.oracle.on_assign.append(self._on_assign)
         cluster.oracle.needs_no_cooldown = self._needs_no_cooldown
-        cluster.oracle.exhaustion_checks.append(lambda *_: True)  # a slice without another free address is exhausted
         cluster.oracle.may_be_shared = self._may_be_lost
         cluster.checks.append(self._check)
         cluster.store.on_write.append(self._on_write)
