@@ -42,17 +42,19 @@ format: .venv/.dev ## format the code and apply automatic fixes
 	@$(BIN)/ruff format
 
 sim: .venv/.dev ## run fixed seeds of every profile in the simulator; about four minutes
-	@$(BIN)/podpool sim --seeds 1-80 --profile storm
-	@$(BIN)/podpool sim --seeds 1-30 --profile shared-subnet
+	@$(BIN)/podpool sim --seeds 1-20 --profile calm
+	@$(BIN)/podpool sim --seeds 1-100 --profile storm
+	@$(BIN)/podpool sim --seeds 1-50 --profile shared-subnet
 	@$(BIN)/podpool sim --seeds 1-220 --profile narrow
 	@$(BIN)/podpool sim --seeds 1-60 --profile narrow-tight
 	@$(BIN)/podpool sim --seeds 1-150 --profile narrow-manual-edits
 	@$(BIN)/podpool sim --seeds 1-270 --profile narrow-restores
-	@$(BIN)/podpool sim --seeds 1-200 --profile narrow-shared-subnet
+	@$(BIN)/podpool sim --seeds 1-220 --profile narrow-shared-subnet
 	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-damaged-journals
 	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-underlay
-	@$(BIN)/podpool sim --seeds 1-60 --profile slices
-	@$(BIN)/podpool sim --seeds 1-60 --profile slices-restores
+	@$(BIN)/podpool sim --seeds 1-60 --profile narrow-clock-steps
+	@$(BIN)/podpool sim --seeds 1-100 --profile slices
+	@$(BIN)/podpool sim --seeds 1-100 --profile slices-restores
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20000 in property tests

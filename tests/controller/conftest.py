@@ -1,4 +1,4 @@
-"""The controller is tested on the lite and on a real API server, with the ledger on each database."""
+"""The controller is tested on the lite API server with SQLite, and on a real one with PostgreSQL."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from parts.postgres import Postgres
 
 PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
-POSTGRES = (pytest.mark.real, pytest.mark.xdist_group("postgres"))
 TEMPLATE = "controller_template"
 
 _number = itertools.count(1)
@@ -32,15 +31,10 @@ def migrated(started_postgres: Postgres) -> Postgres:
 
 
 @pytest.fixture(
-    params=[
-        "lite-sqlite",
-        pytest.param("lite-postgres", marks=POSTGRES),
-        pytest.param("real-sqlite", marks=PLANE),
-        pytest.param("real-postgres", marks=PLANE),
-    ]
+    params=["lite-sqlite", pytest.param("real-postgres", marks=PLANE)]
 )
 def envs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerEnvs]:
-    """Environments on each pair of an API server and a database."""
+    """Environments on an API server and a database."""
     server, _, database = request.param.partition("-")
     cluster = ApiServerUnderTest(request.getfixturevalue("control_plane") if server == "real" else None)
     if database == "sqlite":

@@ -25,7 +25,7 @@ from tests.kube.running_informer import (
 
 IMPATIENT = 1.0
 """Seconds for a request; a watch may be silent for three times as long."""
-MANY = 50_000
+MANY = 20_000
 
 
 async def change_all(api: NamespaceClient) -> None:
