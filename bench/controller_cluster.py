@@ -40,8 +40,9 @@ _databases = count()
 class Site:
     """The measured processes."""
 
-    def __init__(self, home: Path, server: Postgres) -> None:
+    def __init__(self, home: Path, server: Postgres, *, cidr: str, scarcity: str) -> None:
         self.home = home
+        self._cidr = cidr
         self.plane = ControlPlane(home)
         self.crowd = Crowd(self.plane)
         database = f"site{next(_databases)}"
@@ -58,7 +59,7 @@ class Site:
         self.controller = self._daemon(
             *("controller", "run", "--kubeconfig", str(home / "podpool-controller.kubeconfig")),
             *("--subnet", SUBNET, "--ledger", self._ledger_url, "--ledger-token-file", str(self._token)),
-            *("--listen", f"127.0.0.1:{port}"),
+            *("--listen", f"127.0.0.1:{port}", "--scarcity", scarcity),
             port=port,
         )
 
@@ -70,7 +71,7 @@ class Site:
         self.plane.kubectl("apply", "-f", "-", manifest=self._podpool("rbac"))
         token = self.plane.accounts.token("podpool-controller", namespace="kube-system")
         self.plane.kubeconfig_for(token, name="podpool-controller")
-        self._ask_ledger("subnet", "create", SUBNET, CIDR, "--gateway", "10.0.0.1")
+        self._ask_ledger("subnet", "create", SUBNET, self._cidr, "--gateway", "10.0.0.1")
         self._token.write_text(self._ask_ledger("token", "create", "site"))
         self.crowd.run(self.crowd.register(range(nodes)))
 
@@ -129,10 +130,10 @@ _PODPOOL = (sys.executable, "-m", "podpool")
 
 
 @contextmanager
-def site(server: Postgres, nodes: int) -> Iterator[Site]:
+def site(server: Postgres, nodes: int, *, cidr: str = CIDR, scarcity: str = "graded") -> Iterator[Site]:
     """Yield a site with Nodes, with the controller not started."""
     with tempfile.TemporaryDirectory() as home:
-        made = Site(Path(home), server)
+        made = Site(Path(home), server, cidr=cidr, scarcity=scarcity)
         try:
             made.start(nodes)
             yield made

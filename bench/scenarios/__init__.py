@@ -1,6 +1,6 @@
 """All scenarios. A new one is a module here and an entry in this list."""
 
-from bench.scenarios import agent, cluster, controller, core, kube, ledger, sim, slices
+from bench.scenarios import agent, cluster, controller, core, kube, ledger, pool_yield, sim, slices
 
 ALL = (
     agent.SCENARIO,
@@ -9,6 +9,7 @@ ALL = (
     controller.SCENARIO,
     kube.SCENARIO,
     ledger.SCENARIO,
+    pool_yield.SCENARIO,
     sim.SCENARIO,
     slices.SCENARIO,
     slices.LARGE,
