@@ -30,7 +30,7 @@ def print_rbac(*, whereabouts_namespace: str, shared_ranges: bool, output: str) 
 
 def install_plugin(*, bin_dir: str, name: str, conf_dir: str, cni_template: str) -> None:
     """Install the plugin under every name, and the CNI configuration if a directory is named."""
-    config = conflist.load(cni_template) if conf_dir else b""
+    config = conflist.load(cni_template, bin_dir=bin_dir) if conf_dir else b""
     plugin = plugin_content(on_progress=_print_progress)
     try:
         for each in name.split(","):
