@@ -75,7 +75,7 @@ async def after_a_while(ledger: FakeLedger) -> "asyncio.Task[None]":
     ("respond", "flag", "cause"),
     [
         (unreachable, "--ledger", f"{URL} cannot be reached: connection refused"),
-        (lambda: refused(Unauthorized("the request has no valid token")), "--ledger-token-file", "no valid token"),
+        (lambda: refused(Unauthorized("no valid token")), "--ledger-token-file", "rejects the token"),
         (lambda: refused(Forbidden("token x is not bound to cluster y")), "--ledger-token-file", "not bound"),
         (lambda: Response(200, b"<html>"), "--ledger", "no response of a ledger"),
         (lambda: Response(502, b"<html>"), "--ledger", "502"),

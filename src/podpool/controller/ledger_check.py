@@ -84,7 +84,9 @@ def with_flag(error: PodpoolError) -> str:
         case Unreachable():
             return f"{error}: check --ledger, and that the ledger runs"
         case Unauthorized():
-            return f"{error}: check --ledger-token-file; `podpool ledger token create` makes a token"
+            return (
+                "the ledger rejects the token: check --ledger-token-file; `podpool ledger token create` makes a token"
+            )
         case Forbidden():
             return f"{error}: check --ledger-token-file, it must have the token of this cluster"
         case LedgerError(code=LedgerError.code):
