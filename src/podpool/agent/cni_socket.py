@@ -73,7 +73,7 @@ class PluginConnection(asyncio.Protocol):
             self._task.add_done_callback(self._tasks.discard)
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's name
-        """Cancel the request: nobody reads the response. A DEL is completed."""
+        """Cancel the request: its response is not read. A DEL is completed."""
         if self._timer:
             self._timer.cancel()
         if self._task and self._command != b"DEL":

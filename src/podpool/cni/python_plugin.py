@@ -26,7 +26,7 @@ class ProtocolError(Exception):
 
 
 class AbandonedError(Exception):
-    """Nobody reads the result any more: see `shim.c`."""
+    """The result is no longer read: see `shim.c`."""
 
 
 def main() -> int:

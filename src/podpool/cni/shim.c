@@ -5,7 +5,7 @@
  * code 1. A call is repeated when the agent restarts during it, which is safe: the same sandbox gets the same address.
  *
  * A runtime that cancels a call kills the plugin that it started, not the IPAM plugin that this one started. So every
- * call but a DEL ends when nobody reads its result any more: a late ADD would assign an address after the DEL of its
+ * call but a DEL ends when its result is no longer read: a late ADD would assign an address after the DEL of its
  * sandbox, and a late GC would release what was assigned since. A DEL is completed, which is always right. */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
