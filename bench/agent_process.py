@@ -19,6 +19,7 @@ from podpool.agent.records import Assigned, NCAccepted, NCAdopted, Unassigned
 from podpool.agent.state import AgentState
 from podpool.api.azure import IPAssignment, NetworkContainer
 from podpool.cni.protocol import Attachment
+from podpool.core.cooldown import CooldownInForce
 from podpool.core.settings import Settings
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 POD = {"containers": [{"name": "main", "image": "none"}]}
 BURST = 35
 WRITE = "patch nodenetworkconfigs"
+NO_COOLDOWN = CooldownInForce(level=0.0, retention=0.0, shortest=0.0)
 
 
 @contextmanager
@@ -173,7 +175,7 @@ def journalled(before: int, *, batch_seconds: float) -> Iterator[Run]:
         state.write(NCAccepted(nc=container, at=clock.boot()))
 
         def come_and_go() -> None:
-            grant = state.pool.next_addresses(now=clock.boot(), cooldown=0.0)[0].id
+            grant = state.pool.next_addresses(now=clock.boot(), cooldown=NO_COOLDOWN)[0].id
             state.write(Assigned(grant=grant, attachment=attachment))
             state.write(Unassigned(grant=grant, at=clock.boot()))
 

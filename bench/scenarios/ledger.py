@@ -277,7 +277,8 @@ class InlineLedger:
             network=SUBNET.network,
             name=SUBNET.name,
             cidr=f"10.0.0.0/{prefix}",
-            cooldown=0.0,
+            cooldown_roomy=0.0,
+            cooldown_filling=0.0,
             cooldown_exhausted=0.0,
             reserved_for_primaries=0,
         )

@@ -170,13 +170,13 @@ class NodeEnv:
         await self.kube.create(NODE_NETWORK_CONFIGS, {"metadata": meta, "spec": {"requestedIPCount": 0}})
         await self.write_status(version=1, grants={}, nc=nc)
 
-    async def scale_by(self, *, batch: int, buffer: str, exhausted: bool = False) -> None:
+    async def scale_by(self, *, batch: int, buffer: str, exhausted: bool = False, nodes: int = 1) -> None:
         name = {"metadata": {"name": "pods", "namespace": SYSTEM}}
         try:
             await self.kube.get(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         except Exception:  # noqa: BLE001  it does not exist yet
             await self.kube.create(CLUSTER_SUBNETS, name)
-        status = {"exhausted": exhausted, "scaler": {"batch": batch, "buffer": float(buffer)}}
+        status = {"exhausted": exhausted, "scaler": {"batch": batch, "buffer": float(buffer)}, "nodes": nodes}
         await self.kube.merge_patch(CLUSTER_SUBNETS, "pods", {"status": status}, namespace=SYSTEM, subresource="status")
 
     async def publish_exhausted(self, *, exhausted: bool, subnet: str = "pods") -> None:

@@ -20,6 +20,7 @@ from podpool.agent.records import (
 )
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
+from podpool.core.cooldown import CooldownInForce
 from tests.agent.nc_samples import NC, grants, status
 
 COOLDOWN = 30.0
@@ -48,8 +49,11 @@ def after(pool: Pool, *records: AnyRecord) -> Pool:
     return pool
 
 
-def assign(pool: Pool, attachment: Attachment, *, now: float = 0.0, cooldown: float = COOLDOWN) -> str | None:
-    grant = pool.next_available(now=now, cooldown=cooldown)
+def assign(
+    pool: Pool, attachment: Attachment, *, now: float = 0.0, cooldown: float = COOLDOWN, shortest: float | None = None
+) -> str | None:
+    least = cooldown if shortest is None else shortest
+    grant = pool.next_available(now=now, cooldown=CooldownInForce(level=cooldown, retention=cooldown, shortest=least))
     if grant:
         pool.apply(Assigned(grant=grant.id, attachment=attachment))
     return grant.id if grant else None
@@ -77,6 +81,21 @@ class TestAssign:
         assign(pool, A)
         pool.apply(Unassigned(grant="g1", at=10.0))
         assert "g1" == assign(pool, B, now=15.0, cooldown=5.0)
+
+    def test_without_another_the_one_used_longest_ago_is_assigned_after_the_shortest_cooldown(self) -> None:
+        pool = pool_of(1, 2)
+        assign(pool, A)
+        assign(pool, B)
+        after(pool, Unassigned(grant="g2", at=10.0), Unassigned(grant="g1", at=11.0))
+        assert None is assign(pool, C, now=14.9, cooldown=130.0, shortest=5.0)
+        assert "g2" == assign(pool, C, now=16.0, cooldown=130.0, shortest=5.0)
+
+    def test_an_address_that_nobody_used_comes_before_one_that_cools_down(self) -> None:
+        pool = pool_of(1)
+        assign(pool, A)
+        pool.apply(Unassigned(grant="g1", at=10.0))
+        pool.apply(accepted(status(2, grants(1, 2)), at=100.0))
+        assert "g2" == assign(pool, B, now=101.0, cooldown=130.0, shortest=5.0)
 
     def test_the_longest_available_is_assigned_first_used_or_not(self) -> None:
         pool = pool_of(1)
@@ -239,8 +258,8 @@ class TestRelease:
         pool = pool_of(1, 2)
         assign(pool, A)
         after(pool, Unassigned(grant="g1", at=10.0), release("g1"), accepted(status(2, grants(2)), at=20.0))
-        assert 1 == pool.recently_used(now=39.0, cooldown=COOLDOWN)
-        assert 0 == pool.recently_used(now=40.0, cooldown=COOLDOWN)
+        assert [10.0] == pool.recent_uses(now=39.0, cooldown=COOLDOWN)
+        assert [] == pool.recent_uses(now=40.0, cooldown=COOLDOWN)
 
 
 class TestRestart:

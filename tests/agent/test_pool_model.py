@@ -19,11 +19,13 @@ from podpool.agent.records import (
     Unassigned,
 )
 from podpool.cni.protocol import Attachment
+from podpool.core.cooldown import CooldownInForce
 from tests.agent.nc_samples import NC, status
 
 attachments = st.sampled_from([Attachment(container_id=each, ifname="eth0") for each in "abcdef"])
 addresses = st.lists(st.integers(1, 8), unique=True, max_size=8)
-COOLDOWN = 30.0
+COOLDOWN, SHORTEST = 30.0, 5.0
+IN_FORCE = CooldownInForce(level=COOLDOWN, retention=COOLDOWN, shortest=SHORTEST)
 
 
 class PoolAgainstModel(RuleBasedStateMachine):
@@ -59,7 +61,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
     def start(self) -> None:
         self.apply(Started(boot_id=f"boot-{self.boot}", boot=self.now, wall=self.now))
 
-    @rule(seconds=st.sampled_from([0.0, 1.0, 29.0, 31.0]))
+    @rule(seconds=st.sampled_from([0.0, 1.0, 6.0, 29.0, 31.0]))
     def time_passes(self, seconds: float) -> None:
         self.now += seconds
 
@@ -83,15 +85,25 @@ class PoolAgainstModel(RuleBasedStateMachine):
 
     @rule(attachment=attachments)
     def add(self, attachment: Attachment) -> None:
-        free = self.pool.next_available(now=self.now, cooldown=COOLDOWN)
+        free = self.pool.next_available(now=self.now, cooldown=IN_FORCE)
         if attachment in self.assigned or free is None:
             return
         assert free.address not in {address for _, address in self.assigned.values()}
-        assert self.last_use.get(free.address, -COOLDOWN) + COOLDOWN <= self.now
+        self.check_cooldown(free.address)
         assert free.id in self.listed
         assert free.id not in self.released | self.ever_unlisted | self.lost
         self.assigned[attachment] = (free.id, free.address)
         self.apply(Assigned(grant=free.id, attachment=attachment))
+
+    def check_cooldown(self, address: str) -> None:
+        """The cooldown has passed; or the shortest one, if no other address has been unused for longer."""
+        assert self.idle(address) >= SHORTEST
+        if self.idle(address) < COOLDOWN:
+            free = {grant.address for grant in self.pool.grants.free() if grant.id not in self.lost}
+            assert self.idle(address) == max(map(self.idle, free))
+
+    def idle(self, address: str) -> float:
+        return self.now - self.last_use.get(address, -1e9)
 
     @rule(attachment=attachments)
     def delete(self, attachment: Attachment) -> None:

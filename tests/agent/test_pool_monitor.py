@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+from functools import partial
 from typing import Any
 
 import pytest
 
+from podpool.agent.scaling import ScalingMode
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import CRDS
@@ -20,6 +22,10 @@ def requests(env: NodeEnv) -> list[int]:
 def report(patch: dict[str, Any]) -> dict[str, Any]:
     reported: dict[str, Any] = json.loads(patch["metadata"]["annotations"][AGENT_ANNOTATION])
     return reported
+
+
+def _set(event: asyncio.Event, _body: dict[str, Any]) -> None:
+    event.set()
 
 
 def fail(_body: dict[str, Any]) -> None:
@@ -155,7 +161,7 @@ async def test_an_older_report_is_rewritten(env: NodeEnv) -> None:
 async def test_a_release_by_a_third_party_is_final(env: NodeEnv) -> None:
     agent = await env.start()
     env.controller_works = False
-    free = agent.pool.next_available(now=1e9, cooldown=0.0)
+    free = agent.pool.next_available(now=1e9, cooldown=env.settings.cooldown_levels.in_force(0.0))
     assert free
     await env.kube.merge_patch(NODE_NETWORK_CONFIGS, NODE, {"spec": {"ipsNotInUse": [free.id]}}, namespace=SYSTEM)
     await asyncio.sleep(SETTLE_TIME)
@@ -212,8 +218,43 @@ class TestIncompleteInput:
         await env.start()
         assert [7] == requests(env)
         await env.publish_exhausted(exhausted=True)
-        await asyncio.sleep(SETTLE_TIME)
+        await asyncio.sleep(env.settings.shrink_spread_max)  # the number of nodes is not known
         assert [7, 1] == requests(env)[:2]
+
+    @in_node_env
+    async def test_an_empty_cluster_subnet_does_not_hide_the_subnet_state(self, env: NodeEnv) -> None:
+        """An operator creates one for its spec, before a controller that writes its status runs."""
+        await env.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
+        await env.publish_exhausted(exhausted=True)
+        await env.start()
+        assert [1] == requests(env)
+        await env.kube.create(CLUSTER_SUBNETS, {"metadata": {"name": "pods", "namespace": SYSTEM}})
+        await asyncio.sleep(100.0)
+        assert [1] == requests(env)
+        await env.publish_exhausted(exhausted=False)
+        await asyncio.sleep(SETTLE_TIME)
+        assert [1, 15] == requests(env)
+
+    @in_node_env
+    async def test_what_a_cluster_subnet_lacks_is_read_from_the_subnet_state(self, env: NodeEnv) -> None:
+        """Each field by itself: here the scaler of one and the exhaustion of the other."""
+        await env.kube.merge_patch(
+            CLUSTER_SUBNETS,
+            "pods",
+            {"status": {"exhausted": None, "scaler": {"batch": 4}}},
+            namespace=SYSTEM,
+            subresource="status",
+        )
+        await env.publish_exhausted(exhausted=True)
+        agent = await env.start()
+        known = agent.metrics_snapshot().parameters
+        assert known
+        assert (True, 4, 5.0) == (known.exhausted, known.scaler.batch, known.cooldown.level)
+        await env.scale_by(batch=8, buffer="0.5")
+        await asyncio.sleep(SETTLE_TIME)
+        known = agent.metrics_snapshot().parameters
+        assert known
+        assert (False, 8, 30.0) == (known.exhausted, known.scaler.batch, known.cooldown.level)
 
     @in_node_env
     async def test_without_both_kinds_the_defaults_are_used(self, env: NodeEnv) -> None:
@@ -228,6 +269,114 @@ class TestIncompleteInput:
         await env.scale_by(batch=4, buffer="0.5", exhausted=True)
         await env.start()
         assert [3] == requests(env)
+
+
+class TestCooldown:
+    @in_node_env
+    async def test_the_level_is_that_of_the_subnet(self, env: NodeEnv) -> None:
+        agent = await env.start()
+        for published, level in ((130.0, 130.0), (2.5, 2.5), (0, 0.0), (None, 30.0)):
+            await env.kube.merge_patch(
+                CLUSTER_SUBNETS,
+                "pods",
+                {"status": {"scaler": {"cooldownSeconds": published}}},
+                namespace=SYSTEM,
+                subresource="status",
+            )
+            await asyncio.sleep(SETTLE_TIME)
+            known = agent.metrics_snapshot().parameters
+            assert known
+            assert level == known.cooldown.level
+
+    @in_node_env
+    async def test_a_long_level_needs_no_more_addresses_and_no_more_patches(self, env: NodeEnv) -> None:
+        """Pods that come and go, one after the other, on a node with a batch."""
+        requested = {}
+        for level in (30.0, 130.0):
+            scaler = {"status": {"scaler": {"cooldownSeconds": level}}}
+            await env.kube.merge_patch(CLUSTER_SUBNETS, "pods", scaler, namespace=SYSTEM, subresource="status")
+            await env.start()
+            env.transport.patches.clear()
+            for number in range(40):
+                await env.add(f"{level}-{number}")
+                await asyncio.sleep(3.0)
+                await env.call("DEL", f"{level}-{number}")
+            await asyncio.sleep(300.0)
+            requested[level] = requests(env)
+            await env.stop()
+        assert requested[30.0] == requested[130.0]
+
+    @in_node_env
+    async def test_a_long_level_refuses_no_pod(self, env: NodeEnv) -> None:
+        env.capacity = 3
+        scaler = {"status": {"scaler": {"cooldownSeconds": 130}}}
+        await env.kube.merge_patch(CLUSTER_SUBNETS, "pods", scaler, namespace=SYSTEM, subresource="status")
+        await env.start()
+        for number in range(20):
+            await env.add(f"s{number}")
+            await env.call("DEL", f"s{number}")
+
+
+@in_node_env
+async def test_demand_is_reported_again_when_no_use_is_recent_any_more(env: NodeEnv) -> None:
+    """The patch that releases addresses of an exhausted subnet still counts them; it must not be the last."""
+    await env.scale_by(batch=1, buffer="0", exhausted=True)
+    await env.start()
+    for number in range(6):
+        await env.add(f"s{number}")
+    for number in range(6):
+        await env.call("DEL", f"s{number}")
+    await asyncio.sleep(env.settings.cooldown_exhausted + SETTLE_TIME)
+    assert (0, 6) == (requests(env)[-1], report(env.transport.patches[-1])["demand"])
+    env.transport.patches.clear()
+    await asyncio.sleep(env.settings.cooldown_filling)
+    assert [0] == [report(each).get("demand", 0) for each in env.transport.patches]
+    await asyncio.sleep(600.0)
+    assert 1 == len(env.transport.patches)
+
+
+class TestSpread:
+    @in_node_env
+    async def test_releases_are_spread_by_the_number_of_nodes(self, env: NodeEnv) -> None:
+        """5,000 nodes that see a smaller batch at once must not release within a second."""
+        delays = {}
+        for nodes in (1, 8192):
+            await env.scale_by(batch=16, buffer="0.5", nodes=nodes)
+            await env.start()
+            env.transport.patches.clear()
+            began = asyncio.get_running_loop().time()
+            await env.scale_by(batch=4, buffer="0.5", exhausted=True, nodes=nodes)
+            patched = asyncio.Event()
+            env.transport.on_patch = partial(_set, patched)
+            await patched.wait()
+            delays[nodes] = asyncio.get_running_loop().time() - began
+            await env.stop()
+        assert delays[1] < 0.3
+        assert delays[8192] > 1.0
+
+
+class TestMaxBuffer:
+    @in_node_env
+    async def test_in_reactive_mode_it_decides_when_a_batch_is_released(self, env: NodeEnv) -> None:
+        """Beside a ClusterSubnet, which does not have it: with 3 batches as maximum 48 free ones are too many."""
+        env.options = {"mode": ScalingMode.REACTIVE}
+        scaler = {"batchSize": 16, "requestThresholdPercent": 50, "releaseThresholdPercent": 300, "maxIPCount": 250}
+        status = {"status": {"scaler": scaler}}
+        await env.kube.merge_patch(NODE_NETWORK_CONFIGS, NODE, status, namespace=SYSTEM, subresource="status")
+        await env.start()
+        sandboxes = [f"s{number}" for number in range(40)]
+        for each in sandboxes:
+            await env.add(each)
+            await asyncio.sleep(0.5)
+        assert 48 == (await env.nnc()).spec.requested
+        for each in sandboxes[4:]:
+            await env.call("DEL", each)
+        await asyncio.sleep(200.0)
+        assert 48 == (await env.nnc()).spec.requested  # 44 are free
+        for each in sandboxes[:4]:
+            await env.call("DEL", each)
+        await asyncio.sleep(200.0)
+        assert 32 == (await env.nnc()).spec.requested
 
 
 class TestFailingPatches:

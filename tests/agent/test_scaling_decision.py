@@ -6,6 +6,7 @@ from podpool.agent.scaling import InventoryReport, NNCPatch, ScalingInputs, Scal
 from podpool.api.azure import AgentReport, NetworkConfigSpec
 from podpool.core.debounce import DebounceState, DebounceTiming
 from podpool.core.scaling import Scaler
+from podpool.core.settings import Settings
 
 IMMEDIATE = DebounceTiming(quiet=0.0, max_delay=0.0, hold=0.0)
 
@@ -17,13 +18,20 @@ def inputs(*, demand: int, requested: int, pending: int) -> ScalingInputs:
     return ScalingInputs(
         spec=NetworkConfigSpec(requested=requested, pending_release=released),
         reported=AgentReport(),
-        parameters=ScalingParameters(scaler=Scaler(16, 50), max_buffer=150, exhausted=False, maximum=250),
+        parameters=ScalingParameters(
+            scaler=Scaler(16, 50),
+            max_buffer=150,
+            exhausted=False,
+            maximum=250,
+            cooldown=Settings().cooldown_levels.in_force(30.0),
+        ),
         primaries=0,
         granted=granted,
         pending_release=released,
         releasable=tuple(f"free-{number}" for number in range(granted - pending - demand)),
         assigned=demand,
         cooling_down=0,
+        cooling_briefly=0,
         unserved=0,
         recently_used=0,
         answered_short=False,

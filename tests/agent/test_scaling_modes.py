@@ -13,7 +13,13 @@ from tests.agent.test_pool_monitor import report, requests
 
 
 def parameters(*, batch: int = 16, buffer: int = 50, maximum: int = 250) -> ScalingParameters:
-    return ScalingParameters(scaler=Scaler(batch, buffer), max_buffer=buffer + 100, exhausted=False, maximum=maximum)
+    return ScalingParameters(
+        scaler=Scaler(batch, buffer),
+        max_buffer=buffer + 100,
+        exhausted=False,
+        maximum=maximum,
+        cooldown=Settings().cooldown_levels.in_force(30.0),
+    )
 
 
 def requested_by(mode: ScalingMode, demand: int, subnet: ScalingParameters, *, requested: int = 0) -> int:
@@ -90,6 +96,7 @@ class TestOnANode:
     async def test_reactive_moves_by_single_addresses_while_exhausted(self, env: NodeEnv) -> None:
         """The ClusterSubnetState has exhaustion where there is no ClusterSubnet."""
         env.options = {"mode": ScalingMode.REACTIVE}
+        env.settings = Settings(shrink_spread_max=1.0)
         await env.kube.delete(CLUSTER_SUBNETS, "pods", namespace=SYSTEM)
         await env.publish_exhausted(exhausted=False)
         await env.start()

@@ -7,7 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from podpool.agent.cni_socket import serve_cni
-from podpool.core.settings import Settings
+from podpool.core.settings import parse_settings
 from podpool.runtime.disk import LocalDisk
 from tests.agent.node_env import NodeEnv
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from podpool.agent.agent import Agent
 
-NO_COOLDOWN = Settings(cooldown=0.0, cooldown_exhausted=0.0)
+NO_COOLDOWN = parse_settings("cooldown=0")
 
 
 class AgentThread:

@@ -26,7 +26,7 @@ from podpool.api.meta import Kind, T
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
-from podpool.core.settings import Settings
+from podpool.core.settings import SHORTHANDS, Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.ledger.admin_messages import CreateTokenRequest, SubnetDetails
@@ -186,7 +186,8 @@ class ControllerEnv:
         **settings: Any,  # noqa: ANN401  fields of SubnetSpec
     ) -> SubnetState:
         """Create a subnet without cooldown."""
-        usual: dict[str, Any] = {"network": SUBNET.network, "cooldown": 0.0, "cooldown_exhausted": 0.0}
+        no_cooldown = dict.fromkeys(SHORTHANDS["cooldown"], 0.0)
+        usual: dict[str, Any] = {"network": SUBNET.network, **no_cooldown}
         return await self.ledger.create_subnet(SubnetSpec(**usual | {"cidr": cidr, "name": name} | settings))
 
     async def details(self) -> SubnetDetails:

@@ -31,7 +31,9 @@ STATE = NetworkContainerState(
     primary="10.0.0.4",
     grants=(Grant(id="g1", address="10.0.0.5"),),
 )
-PUBLISHED = PublishedSubnet(address_space="10.0.0.0/16", gateway="10.0.0.1", scaler=Scaler(8, 25), exhausted=False)
+PUBLISHED = PublishedSubnet(
+    address_space="10.0.0.0/16", gateway="10.0.0.1", scaler=Scaler(8, 25), exhausted=False, cooldown=30.0, nodes=1
+)
 
 
 def nnc(**parts: Any) -> NodeNetworkConfig:  # noqa: ANN401  fields as JSON
@@ -102,7 +104,7 @@ def test_a_status_has_all_that_a_third_party_agent_needs() -> None:
 )
 def test_a_status_is_outdated_if_version_shortage_or_nc_differ(state: NetworkContainerState, current: bool) -> None:
     assert current == status_is_current(
-        with_status(build_status(STATE, PUBLISHED, NODE, Settings())), state, NODE, PUBLISHED
+        with_status(build_status(STATE, PUBLISHED, NODE, Settings())), state, NODE, PUBLISHED, Settings()
     )
 
 
@@ -110,11 +112,23 @@ def test_a_grown_subnet_is_written_again() -> None:
     """Agents would otherwise use a prefix without the new addresses."""
     shown = with_status(build_status(STATE, PUBLISHED, NODE, Settings()))
     grown = msgspec.structs.replace(PUBLISHED, address_space="10.0.0.0/15")
-    assert not status_is_current(shown, STATE, NODE, grown)
+    assert not status_is_current(shown, STATE, NODE, grown, Settings())
+
+
+def test_the_max_buffer_is_in_the_scaler_and_a_changed_one_is_written() -> None:
+    """It is a batch above the buffer at least, which a ClusterSubnet may raise."""
+    wide = Settings(max_buffer=300)
+    shown = with_status(build_status(STATE, PUBLISHED, NODE, wide))
+    assert 300 == shown.status.scaler.release_threshold_percent
+    assert status_is_current(shown, STATE, NODE, PUBLISHED, wide)
+    assert not status_is_current(shown, STATE, NODE, PUBLISHED, Settings())
+    assert not status_is_current(shown, STATE, NODE, PUBLISHED, Settings(max_buffer=300, node_maximum=100))
+    raised = msgspec.structs.replace(PUBLISHED, scaler=Scaler(8, 350))
+    assert 450 == with_status(build_status(STATE, raised, NODE, wide)).status.scaler.release_threshold_percent
 
 
 def test_a_removed_status_is_written_again() -> None:
-    assert not status_is_current(nnc(), STATE, NODE, PUBLISHED)
+    assert not status_is_current(nnc(), STATE, NODE, PUBLISHED, Settings())
 
 
 def test_the_nnc_of_a_new_node_requests_nothing() -> None:

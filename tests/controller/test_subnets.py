@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
-from podpool.controller.scaler_policy import published_subnet
+from podpool.controller.scaler_policy import published_subnet, rounded_nodes
 from podpool.controller.settings import ControllerSettings, Scarcity
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
@@ -73,6 +73,27 @@ class TestExhaustion:
             settings=settings("exhaustion", upper_threshold=50, lower_threshold=40),
         )
         assert published.exhausted
+
+
+class TestCooldown:
+    def test_graded_publishes_the_level_of_the_ledger(self) -> None:
+        published = published_subnet(state(50), NO_OVERRIDE, exhausted_before=False, settings=settings("graded"))
+        assert 30.0 == published.cooldown
+
+    @pytest.mark.parametrize(("scarcity", "level"), [("off", 130.0), ("exhaustion", 5.0)])
+    def test_the_others_have_the_controllers_levels(self, scarcity: Scarcity, level: float) -> None:
+        published = published_subnet(state(95), NO_OVERRIDE, exhausted_before=False, settings=settings(scarcity))
+        assert level == published.cooldown
+
+
+def test_the_number_of_nodes_changes_when_it_doubles_or_is_much_less() -> None:
+    published, written = 0, []
+    for count in (*range(5001), *range(5000, 0, -1)):
+        before, published = published, rounded_nodes(count, before=published)
+        assert count <= published
+        written += [published] if published != before else []
+    assert [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192] == written[:14]
+    assert [2048, 512, 128, 32, 8, 2] == written[14:]
 
 
 def test_graded_uses_the_decision_of_the_ledger() -> None:
@@ -178,14 +199,18 @@ class TestPublishing:
     @run_in_loop
     async def test_the_batch_of_the_ledger_is_published(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
-            await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0)
+            await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0, cooldown_roomy=3.0, cooldown_filling=2.0)
             env.start()
             nodes = ("n1", "n2", "n3", "n4")
             await env.join(*nodes)
             await becomes(env, exhausted=False, batch=16)
+            shown, _ = await subnet_objects(env)
+            assert 3.0 == shown.status.scaler.cooldown_seconds
             for node in nodes:  # 126 addresses: four nodes of 48 with batch 16, of 32 with 8, of 28 with 4
                 await env.request(node, 15, demand=25)
             await becomes(env, exhausted=False, batch=4)
+            shown, _ = await subnet_objects(env)
+            assert (2.0, 4) == (shown.status.scaler.cooldown_seconds, shown.status.nodes)
 
     @run_in_loop
     async def test_spec_scaler_is_published_until_it_is_removed(self, envs: ControllerEnvs) -> None:

@@ -99,6 +99,14 @@ def test_less_is_requested_after_the_hold() -> None:
     assert [(30.0, 32)] == node.requests
 
 
+def test_nodes_do_not_shrink_at_once_after_the_same_hold() -> None:
+    """A smaller batch of the subnet reaches all nodes in one moment."""
+    node = Node(48, msgspec.structs.replace(CALM, spread=7.0))
+    node.want(32, at=0.0)
+    node.pass_time(100.0)
+    assert [(37.0, 32)] == node.requests
+
+
 def test_a_return_to_the_request_restarts_the_hold() -> None:
     node = Node(48)
     node.want(32, at=0.0)

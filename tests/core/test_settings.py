@@ -1,11 +1,13 @@
 """Settings: defaults, rules and parsing."""
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podpool.core.cooldown import CooldownLevels
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler
@@ -77,7 +79,11 @@ def test_values_without_text_form_are_rejected(settings: dict[str, Any], message
         ({"utilization_poll": "0"}, "utilization_poll '0': must be longer than 0"),
         ({"growth_quiet": "300ms"}, "growth_max_delay '250ms': must not be shorter than growth_quiet"),
         ({"step_up_margin": "0.9"}, "below upper_threshold"),
-        ({"cooldown": "4s"}, "cooldown '4s': must not be shorter than cooldown_exhausted"),
+        ({"cooldown_filling": "4s"}, "cooldown_filling '4s': must not be shorter than cooldown_exhausted"),
+        ({"cooldown_roomy": "29s"}, "cooldown_roomy '29s': must not be shorter than cooldown_filling"),
+        ({"cooldown": "4s", "cooldown_exhausted": "5s"}, "cooldown_filling '4s': must not be shorter"),
+        ({"cooldown": "long"}, "cooldown 'long': not a duration"),
+        ({"cooldwn": "1s"}, "did you mean cooldown?"),
         ({"fence": "0"}, "fence '0': must be longer than 0"),
         ({"confirmation_interval": "10m"}, "shorter than fence"),
         ({"confirmation_interval": "0"}, "longer than 0"),
@@ -112,9 +118,25 @@ def test_negative_values_are_rejected(name: str) -> None:
         Settings(**{name: -1})
 
 
-def test_exhausted_nodes_spread_releases_and_use_the_short_cooldown() -> None:
+def test_cooldown_sets_all_levels_that_are_not_given() -> None:
+    assert CooldownLevels(130.0, 30.0, 5.0) == Settings().cooldown_levels
+    assert CooldownLevels(2.0, 2.0, 2.0) == parse_settings("cooldown=2s").cooldown_levels
+    for line in ("cooldown=2s,cooldown_exhausted=1s", "cooldown_exhausted=1s,cooldown=2s"):
+        assert CooldownLevels(2.0, 2.0, 1.0) == parse_settings(line).cooldown_levels
+
+
+def test_5000_nodes_do_not_release_within_a_second() -> None:
+    """Also if their number is not published; and two nodes do not wait."""
     settings = Settings()
-    assert (30.0, 5.0) == (settings.cooldown_in_force(exhausted=False), settings.cooldown_in_force(exhausted=True))
+    for nodes in (5_000, None):
+        timings = (settings.debounce_timing(exhausted=True, nodes=nodes, position=n / 5_000) for n in range(5_000))
+        seconds = Counter(int(each.spread) for each in timings)
+        assert (30, 167) == (len(seconds), max(seconds.values()))
+    assert settings.debounce_timing(exhausted=True, nodes=2, position=1.0).spread <= 0.02
+
+
+def test_exhausted_nodes_spread_releases() -> None:
+    settings = Settings()
     assert 30.0 == settings.debounce_timing(exhausted=False, nodes=100, position=0.5).hold
     assert (0.0, 0.5) == (
         settings.debounce_timing(exhausted=True, nodes=100, position=0.5).hold,

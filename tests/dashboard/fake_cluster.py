@@ -214,5 +214,10 @@ def _chunks(items: Sequence[tuple[str, int]], size: int) -> Sequence[Sequence[tu
 
 def _published(subnet: SubnetState) -> PublishedSubnet:
     return PublishedSubnet(
-        address_space=subnet.cidr, gateway=subnet.gateway or "", scaler=subnet.scaler, exhausted=subnet.exhausted
+        address_space=subnet.cidr,
+        gateway=subnet.gateway or "",
+        scaler=subnet.scaler,
+        exhausted=subnet.exhausted,
+        cooldown=subnet.cooldown,
+        nodes=1,
     )

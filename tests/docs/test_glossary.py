@@ -46,6 +46,9 @@ REPLACED = {
     "somebody": "another node, a user",
     "nobody": "no node, no caller",
     "classic": "shared range",
+    "subnet is short": "exhausted, full or running out; nodes are short",
+    "subnet runs short": "exhausted, full or running out; nodes are short",
+    "short subnet": "exhausted, full or running out; nodes are short",
 }
 """Word -> what to use instead."""
 

@@ -97,6 +97,9 @@ class LedgerHarness:
         return copy.deepcopy(self.detector)
 
     def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = "pods", **settings: Any) -> SubnetState:  # noqa: ANN401  fields of SubnetSpec
+        cooldown = settings.pop("cooldown", None)
+        if cooldown is not None:  # one level while it is not exhausted
+            settings |= {"cooldown_roomy": cooldown, "cooldown_filling": cooldown}
         new = SubnetSpec(network="vnet", name=name, cidr=cidr, **settings)
         return run(self.client.create_subnet(new))
 

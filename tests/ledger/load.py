@@ -38,7 +38,12 @@ async def make_subnets(ledger: LedgerService, *, cooldown: float = 0.0) -> None:
     for number, name in enumerate(SUBNETS):
         cidr = f"10.{number}.0.0/22"
         new = SubnetSpec(
-            network=name.network, name=name.name, cidr=cidr, cooldown=cooldown, cooldown_exhausted=cooldown
+            network=name.network,
+            name=name.name,
+            cidr=cidr,
+            cooldown_roomy=cooldown,
+            cooldown_filling=cooldown,
+            cooldown_exhausted=cooldown,
         )
         await ledger.admin.create_subnet(new)
 

@@ -283,7 +283,7 @@ def test_timers_settle_subnets() -> None:
         ("POST", "/v1/terms", b'{"cluster":"c1","known_revision":99999999999999999999999}'),
         ("POST", "/v1/terms", b'{"cluster":"c1","known_term":-1}'),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":9007199254740993,"number":1}'),
-        ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0/24","cooldown":1e300}'),
+        ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0/24","cooldown_roomy":1e300}'),
         ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0/24","batch":1e3}'),
         ("GET", "/v1/history/nodes/n1\0", b""),
     ],

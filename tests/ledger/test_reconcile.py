@@ -91,7 +91,7 @@ def test_release_of_an_unknown_grant_is_ignored(leader: Leader) -> None:
 
 def test_late_release_frees_nothing_new(leader: Leader) -> None:
     state = leader.node(wanted=1)
-    leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60))
+    leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=200))
     full(leader, left=0)
     holder = leader.reconcile_one(item("hog", wanted=245))
     again = leader.reconcile_one(item("n1", state, released=ids(state), cooled_seconds=60))
@@ -150,6 +150,62 @@ def test_finished_cooldown_stays_finished() -> None:
     assert not harness.state().exhausted
     assert (4, 30.0) == (harness.reserved(), harness.state().cooldown)
     assert 0 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
+
+
+def test_addresses_that_nobody_used_are_granted_before_those_that_cool_down() -> None:
+    """Also if their block is not created yet; and no address is refused while one has cooled down for the shortest."""
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/25", reserved_for_primaries=0)
+    leader = Leader(harness)
+    first = leader.node("n1", wanted=60, demand=50)
+    leader.reconcile_one(item("n1", first, wanted=1, released=ids(first)[1:], report=DemandReport(demand=1)))
+    used = {*addresses(first)}
+    harness.advance(6.0)
+    assert (130.0, 0) == (harness.state().cooldown, harness.state().cooling_down)
+    second = leader.node("n2", wanted=30, demand=20)
+    assert not used & {*addresses(second)}
+    third = leader.node("n3", wanted=250, demand=90)
+    assert used & {*addresses(third)}
+    assert 126 == 3 + 1 + 30 + len(third.grants)
+
+
+def test_the_cooldown_follows_batch_and_exhaustion() -> None:
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/27", reserved_for_primaries=0)
+    leader = Leader(harness)
+    levels = [harness.state().cooldown]
+    for node in ("n1", "n2"):
+        leader.node(node, wanted=10, demand=8)
+        levels.append(harness.state().cooldown)
+    leader.node("n3", wanted=7, demand=6)
+    assert [130.0, 130.0, 30.0, 5.0] == [*levels, harness.state().cooldown]
+
+
+def test_exhaustion_does_not_depend_on_the_level() -> None:
+    """Released addresses make a subnet exhausted for the shortest cooldown at most."""
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/26", reserved_for_primaries=0)
+    leader = Leader(harness)
+    state = leader.node(wanted=54, demand=40)
+    changes = [harness.state().exhausted]
+    for _ in range(30):
+        state = leader.reconcile_one(
+            item("n1", state, wanted=30, released=ids(state)[30:], report=DemandReport(demand=20))
+        )
+        harness.advance(6.0)
+        state = leader.reconcile_one(item("n1", state, wanted=54, report=DemandReport(demand=20)))
+        changes.append(harness.state().exhausted)
+    assert [False] * 31 == changes
+
+
+def test_network_containers_are_counted() -> None:
+    harness = LedgerHarness()
+    harness.subnet()
+    leader = Leader(harness)
+    states = [leader.node(f"n{number}", wanted=1) for number in range(3)]
+    assert 3 == harness.state().network_containers
+    leader.reconcile_one(item("n1", states[1], node_gone=True))
+    assert 2 == harness.state().network_containers
 
 
 @pytest.mark.parametrize("fraction", [0.0, 0.001, 0.3, 0.468, 0.9995])

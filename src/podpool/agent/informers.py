@@ -1,8 +1,8 @@
 """The agent's informers: Pods, Node and NNC of its node, and the objects of its subnet.
 
-Batch, buffer and exhaustion are in the ClusterSubnet of the NC's subnet. Without one, the NNC has the scaler and the
-ClusterSubnetState has exhaustion, in which case scaling is by single addresses. Nothing is assumed: until it is known
-what exists, there are no scaling parameters.
+Batch, buffer, exhaustion, cooldown and the number of nodes are in the ClusterSubnet of the NC's subnet. What it lacks
+is elsewhere: the scaler in the NNC, exhaustion in the ClusterSubnetState, in which case scaling is by single addresses.
+Nothing is assumed: until it is known what exists, there are no scaling parameters.
 """
 
 import asyncio
@@ -18,10 +18,12 @@ from podpool.api.azure import (
     NODE_NETWORK_CONFIGS,
     ClusterSubnet,
     ClusterSubnetState,
+    ClusterSubnetStatus,
     NodeScaler,
 )
 from podpool.api.builtin import NODES, PODS, Pod
 from podpool.api.meta import Kind, T
+from podpool.core.cooldown import MAX_COOLDOWN, CooldownInForce, CooldownLevels
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.kube.informer import Informer, ObjectInformer
@@ -92,25 +94,33 @@ class SubnetInformer:
         """Return what the subnet prescribes, with the scaler of the NNC; None while something is not known."""
         if self._subnet is None or not self._subnet.synced:
             return None
-        subnet, settings = self._subnet.object, self._deps.settings
-        if subnet is None and (self._state is None or not self._state.synced):
+        if self._lacks_exhaustion() and (self._state is None or not self._state.synced):
             return None
-        state = subnet or (self._state and self._state.object)
-        exhausted = bool(state and state.status.exhausted)
-        if subnet and subnet.status.scaler.batch:
-            scaler = subnet_scaler(subnet.status.scaler.batch, subnet.status.scaler.buffer, default=settings)
-            max_buffer = 0
+        settings, exhausted = self._deps.settings, self._is_exhausted()
+        status = self._subnet.object.status if self._subnet.object else ClusterSubnetStatus()
+        if status.scaler.batch:
+            scaler = subnet_scaler(status.scaler.batch, status.scaler.buffer, default=settings)
         else:
             scaler = node_scaler(nnc_scaler, default=settings)
             scaler = scaler.exhausted() if exhausted else scaler
-            nnc_max_buffer = nnc_scaler.release_threshold_percent
-            max_buffer = nnc_max_buffer if nnc_scaler.batch_size > 0 else settings.shrink_buffer
+        max_buffer = 0 if exhausted else _max_buffer(nnc_scaler, default=settings)
         return ScalingParameters(
             scaler=scaler,
-            max_buffer=scaler.buffer + 100 if exhausted else max(max_buffer, scaler.buffer + 100),
+            max_buffer=max(max_buffer, scaler.buffer + 100),
             exhausted=exhausted,
             maximum=nnc_scaler.max_ip_count if nnc_scaler.max_ip_count > 0 else settings.node_maximum,
+            cooldown=_cooldown(status.scaler.cooldown_seconds, settings.cooldown_levels, exhausted=exhausted),
+            nodes=status.nodes if status.nodes and status.nodes > 0 else None,
         )
+
+    def _lacks_exhaustion(self) -> bool:
+        """Return whether exhaustion is to be read from the older object."""
+        subnet = self._subnet.object if self._subnet else None
+        return subnet is None or subnet.status.exhausted is None
+
+    def _is_exhausted(self) -> bool:
+        informer = self._state if self._lacks_exhaustion() else self._subnet
+        return bool(informer and informer.object and informer.object.status.exhausted)
 
     @property
     def last_contact(self) -> float | None:
@@ -129,8 +139,8 @@ class SubnetInformer:
                     task.cancel()
 
     def _on_change(self) -> None:
-        # the older object is watched only where the newer does not exist: an agent has few watches
-        missing = self._subnet is not None and self._subnet.synced and self._subnet.object is None
+        # the older object is watched only for what the newer lacks: an agent has few watches
+        missing = self._subnet is not None and self._subnet.synced and self._lacks_exhaustion()
         if not missing and self._state is not None:
             self._state = None
             self._restart.set()
@@ -150,6 +160,21 @@ def subnet_scaler(batch: int, buffer: Decimal | None, *, default: Settings) -> S
     """Return a ClusterSubnet's scaler within the allowed values; hundredths are rounded up, to more free addresses."""
     hundredths = default.buffer if buffer is None else int(-(-buffer * 100 // 1))
     return Scaler(min(max(batch, 1), 256), min(max(hundredths, 0), 400))
+
+
+def _cooldown(published: float | None, levels: CooldownLevels, *, exhausted: bool) -> CooldownInForce:
+    """Return the cooldown in force; a subnet that does not publish its level counts as filling or exhausted."""
+    if published is None:
+        return levels.in_force(levels.of_subnet(exhausted=exhausted, configured_batch=False))
+    return levels.in_force(min(max(published, 0.0), MAX_COOLDOWN))
+
+
+def _max_buffer(nnc_scaler: NodeScaler, *, default: Settings) -> int:
+    """Return an NNC's max buffer if it is more than the least for the buffer beside it, else 0."""
+    if nnc_scaler.batch_size <= 0:
+        return default.max_buffer or 0
+    explicit = nnc_scaler.release_threshold_percent > nnc_scaler.request_threshold_percent + 100
+    return nnc_scaler.release_threshold_percent if explicit else 0
 
 
 def node_scaler(nnc_scaler: NodeScaler, *, default: Settings) -> Scaler:

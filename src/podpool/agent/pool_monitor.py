@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, AgentOptions, event_or_timeout
+from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, event_or_timeout
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
@@ -19,6 +19,7 @@ from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport
+from podpool.core.cooldown import MAX_COOLDOWN
 from podpool.core.debounce import DebounceState
 from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
@@ -31,7 +32,6 @@ class PoolMonitor:
     def __init__(
         self,
         deps: AgentDeps,
-        options: AgentOptions,
         state: AgentState,
         nnc: NNCTracker,
         inputs: InputCollector,
@@ -40,7 +40,6 @@ class PoolMonitor:
     ) -> None:
         self._deps = deps
         self._log = deps.log
-        self._nodes = options.nodes
         self._state = state
         self._nnc = nnc
         self._inputs = inputs
@@ -73,12 +72,14 @@ class PoolMonitor:
             return None if report is None else await self._try(self._write({}, report, version=version))
         self._publish(inputs)
         now = asyncio.get_running_loop().time()
-        exhausted, settings = inputs.parameters.exhausted, self._deps.settings
-        timing = settings.debounce_timing(exhausted=exhausted, nodes=self._nodes, position=self._place)
+        parameters = inputs.parameters
+        timing = self._deps.settings.debounce_timing(
+            exhausted=parameters.exhausted, nodes=parameters.nodes, position=self._place
+        )
         decision = decide(inputs, self._debounce, now=now, timing=timing)
         if decision.patch is None:
             self._debounce = decision.state
-            return self._earliest(decision, now=now, cooldown=settings.cooldown_in_force(exhausted=exhausted))
+            return self._earliest(decision, now=now, retention=parameters.cooldown.retention)
         return await self._try(self._send(inputs, decision.patch, debounce=decision.state, version=version))
 
     def _publish(self, inputs: ScalingInputs) -> None:
@@ -90,11 +91,15 @@ class PoolMonitor:
             self._exhausted = exhausted
             self.exhaustion_changes[exhausted] = self.exhaustion_changes.get(exhausted, 0) + 1
 
-    def _earliest(self, decision: ScalingDecision, *, now: float, cooldown: float) -> float | None:
-        boot = self._deps.clock.boot()
-        cooled = self._state.pool.next_cooled_down(now=boot, cooldown=cooldown)
-        cooled_at = None if cooled is None else now + max(cooled - boot, MIN_WAIT)
-        times = (decision.next_at, self._nnc.answer_due(), cooled_at)
+    def _earliest(self, decision: ScalingDecision, *, now: float, retention: float) -> float | None:
+        """Return when an input of the decision changes without an event: a retention ends, or the last use gets old."""
+        boot, longest = self._deps.clock.boot(), self._deps.settings.cooldown_filling
+        pool = self._state.pool
+        retained_until = pool.next_cooled_down(now=boot, cooldown=retention)
+        reported_until = max(pool.recent_uses(now=boot, cooldown=longest), default=None)
+        ends = (retained_until, None if reported_until is None else reported_until + longest)
+        timers = [now + max(each - boot, MIN_WAIT) for each in ends if each is not None]
+        times = (decision.next_at, self._nnc.answer_due(), *timers)
         return min((each for each in times if each is not None), default=None)
 
     async def _try(self, patch: Awaitable[None]) -> float:
@@ -119,7 +124,7 @@ class PoolMonitor:
         cooled = pool.pending_release_cooled(now=self._deps.clock.boot())
         await self._state.sync()
         # grants that no Pod used have cooled down for the longest time that anybody requires
-        cooled = (self._deps.settings.cooldown if cooled is None else cooled) if pending else 0.0
+        cooled = (MAX_COOLDOWN if cooled is None else cooled) if pending else 0.0
         body = {"spec": {"requestedIPCount": patch.request, "ipsNotInUse": list(pending)}}
         await self._write(body, agent_report(inputs, patch, cooled=cooled), version=version)
         if patch.request != inputs.spec.requested:

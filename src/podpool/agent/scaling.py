@@ -12,7 +12,7 @@ waits.
 
 One patch contains everything: the request, all grants pending release, and the report. Growth waits for a short quiet
 period, and everything else waits with it; a smaller request is sent when it has held (`core.debounce`). Grants beyond
-the request are released once they have cooled down. A third party's edit is a difference like any other, and corrected.
+the request are released after their retention. A third party's edit is a difference like any other, and corrected.
 """
 
 import enum
@@ -22,6 +22,7 @@ import msgspec
 
 from podpool.agent.pool import Pool
 from podpool.api.azure import INVENTORY_ANNOTATION, AgentReport, NetworkConfigSpec, NetworkContainer, NodeNetworkConfig
+from podpool.core.cooldown import CooldownInForce
 from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, surplus, target
 
@@ -39,9 +40,12 @@ class ScalingParameters(msgspec.Struct, frozen=True, kw_only=True):
 
     scaler: Scaler
     max_buffer: int
-    """Free addresses, as hundredths of the batch, above which the reactive mode releases a batch."""
+    """Free addresses, as hundredths of the batch, from which the reactive mode releases a batch."""
     exhausted: bool
     maximum: int
+    cooldown: CooldownInForce
+    nodes: int | None = None
+    """About how many nodes share the subnet; None where that is not published."""
 
 
 class InventoryReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,12 +81,15 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Grants that may be released, in the order of release."""
     assigned: int
     cooling_down: int
+    """Addresses that are kept after use."""
+    cooling_briefly: int
+    """Those of them that no ADD may get yet."""
     unserved: int
     """Pods without an address."""
     addresses_per_pod: int = 1
     mode: ScalingMode = ScalingMode.PODS
     recently_used: int
-    """Addresses used within the longest cooldown, those that left the node included."""
+    """Addresses that would be kept with the longest retention, those that left the node included."""
     answered_short: bool | None
     """Whether the status granted less than the last request; None before it was answered."""
     boot_id: str
@@ -104,11 +111,26 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
         return self.assigned + self.cooling_down + self.expected
 
     @property
+    def demand_to_report(self) -> int:
+        """Demand as if the retention were the longest, whatever is in force: the level must not depend on itself."""
+        return self.assigned + self.recently_used + self.expected
+
+    @property
+    def overstated(self) -> bool:
+        """Whether the annotation counts uses that are not recent any more, and no smaller request follows."""
+        scaler, maximum = self.parameters.scaler, self.parameters.maximum
+        projected, needed = (
+            target(demand=each, scaler=scaler, primaries=self.primaries, maximum=maximum)
+            for each in (self.reported.demand, self.demand_to_report)
+        )
+        return not self.recently_used and projected > needed >= self.spec.requested
+
+    @property
     def waiting(self) -> int:
         """Pods that wait for addresses which the subnet does not have."""
         if self.answered_short is None:
             return self.reported.waiting
-        needed = self.assigned + self.cooling_down + self.unserved * self.addresses_per_pod
+        needed = self.assigned + self.cooling_briefly + self.unserved * self.addresses_per_pod
         missing = needed - (self.granted - len(self.pending_release))
         return min(self.unserved, -(-max(0, missing) // self.addresses_per_pod)) if self.answered_short else 0
 
@@ -180,6 +202,7 @@ def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:
     return (
         sorted(inputs.spec.pending_release) != sorted((*inputs.pending_release, *release))
         or bool(inputs.waiting) != bool(reported.waiting)
+        or inputs.overstated
         or inputs.boot_id != reported.boot_id
         or reported.version < inputs.reported_version
         or inputs.inventory.into(reported) != reported
@@ -189,7 +212,7 @@ def _differs(inputs: ScalingInputs, release: tuple[str, ...]) -> bool:
 def agent_report(inputs: ScalingInputs, patch: NNCPatch, *, cooled: float) -> AgentReport:
     """Return the annotation; `cooled` is the time since the last use of any grant pending release."""
     report = AgentReport(
-        demand=inputs.assigned + inputs.recently_used + inputs.expected,
+        demand=inputs.demand_to_report,
         waiting=patch.waiting,
         batch=inputs.parameters.scaler.batch,
         cooled_seconds=math.floor(cooled * 1000) / 1000,

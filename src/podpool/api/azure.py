@@ -24,7 +24,7 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Report of the agent, in the annotation that it patches together with the spec."""
 
     demand: int = 0
-    """Addresses that are assigned, cooling down, or missing for scheduled Pods."""
+    """Addresses that are assigned, were used recently, or are missing for scheduled Pods."""
     waiting: int = 0
     """Pods that wait after a status granted less than the node's last request."""
     batch: int = 0
@@ -175,6 +175,13 @@ class SubnetScaler(ApiStruct, frozen=True, kw_only=True):
     """Minimum free addresses of a node, as a share of the batch."""
 
 
+class PublishedScaler(SubnetScaler, frozen=True, kw_only=True):
+    """Batch, buffer and cooldown in force."""
+
+    cooldown_seconds: float | None = None
+    """Seconds after use before which an address is not assigned to another Pod, while there is another."""
+
+
 class ClusterSubnetSpec(ApiStruct, frozen=True, kw_only=True):
     """Overrides by an operator."""
 
@@ -188,7 +195,9 @@ class ClusterSubnetStatus(ApiStruct, frozen=True, kw_only=True):
     """Whether the subnet is exhausted."""
     timestamp: str | None = None
     """When exhaustion or scaler last changed."""
-    scaler: SubnetScaler = SubnetScaler()
+    scaler: PublishedScaler = PublishedScaler()
+    nodes: int | None = None
+    """About how many nodes share the subnet, in all clusters: they release addresses one after the other."""
     message: str = ""
     """Why the scaler in spec was rejected."""
     conditions: tuple[Condition, ...] = ()

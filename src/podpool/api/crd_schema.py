@@ -16,6 +16,19 @@ _COUNT = {"minimum": 0}
 _CIDR = {"pattern": r"^[0-9a-fA-F:.]+/[0-9]{1,3}$"}
 _CIDR_OR_NOTHING = {"pattern": r"^([0-9a-fA-F:.]+/[0-9]{1,3})?$"}
 _ADDRESS_OR_CIDR = {"pattern": r"^([0-9a-fA-F:.]+(/[0-9]{1,3})?)?$"}
+_BATCH = {"minimum": 1, "maximum": 256}
+_BUFFER = {
+    "minimum": 0,
+    "maximum": 4,
+    # not multipleOf: in floating point 0.29 is no multiple of 0.01
+    "x-kubernetes-validations": [
+        {
+            "rule": "self * 100.0 - double(int(self * 100.0 + 0.5)) < 0.000001"
+            " && self * 100.0 - double(int(self * 100.0 + 0.5)) > -0.000001",
+            "message": "must have at most two decimals",
+        }
+    ],
+}
 _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("NetworkConfigSpec", "requestedIPCount"): {"default": 0, **_COUNT},
     ("NetworkConfigStatus", "assignedIPCount"): {"default": 0, **_COUNT},
@@ -38,19 +51,12 @@ _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
         ]
     },
     ("IPAssignment", "ip"): _ADDRESS_OR_CIDR,
-    ("SubnetScaler", "batch"): {"minimum": 1, "maximum": 256},
-    ("SubnetScaler", "buffer"): {
-        "minimum": 0,
-        "maximum": 4,
-        # not multipleOf: in floating point 0.29 is no multiple of 0.01
-        "x-kubernetes-validations": [
-            {
-                "rule": "self * 100.0 - double(int(self * 100.0 + 0.5)) < 0.000001"
-                " && self * 100.0 - double(int(self * 100.0 + 0.5)) > -0.000001",
-                "message": "must have at most two decimals",
-            }
-        ],
-    },
+    ("SubnetScaler", "batch"): _BATCH,
+    ("SubnetScaler", "buffer"): _BUFFER,
+    ("PublishedScaler", "batch"): _BATCH,
+    ("PublishedScaler", "buffer"): _BUFFER,
+    ("PublishedScaler", "cooldownSeconds"): {"minimum": 0},
+    ("ClusterSubnetStatus", "nodes"): _COUNT,
     ("IPPoolSpec", "range"): _CIDR,
     ("NodeSlicePoolSpec", "range"): _CIDR,
     ("NodeSlicePoolSpec", "sliceSize"): {"pattern": "^/?[0-9]{1,3}$"},
@@ -120,6 +126,7 @@ def _shape(info: inspect.Type) -> Schema:
 _PLAIN: Mapping[type[inspect.Type], Schema] = {
     inspect.BoolType: {"type": "boolean"},
     inspect.DecimalType: {"type": "number"},
+    inspect.FloatType: {"type": "number"},
     inspect.IntType: {"type": "integer", "format": "int64"},
     inspect.StrType: {"type": "string"},
 }

@@ -170,7 +170,7 @@ def build_status(
         "scaler": {
             "batchSize": subnet.scaler.batch,
             "requestThresholdPercent": subnet.scaler.buffer,
-            "releaseThresholdPercent": subnet.scaler.buffer + 100,
+            "releaseThresholdPercent": _release_threshold(subnet.scaler.buffer, settings),
             "maxIPCount": settings.node_maximum,
         },
         "status": "Updating" if state.shortage else "Updated",
@@ -179,11 +179,12 @@ def build_status(
 
 
 def status_is_current(
-    nnc: NodeNetworkConfig, state: NetworkContainerState, node: Node, subnet: PublishedSubnet
+    nnc: NodeNetworkConfig, state: NetworkContainerState, node: Node, subnet: PublishedSubnet, settings: Settings
 ) -> bool:
     """Return whether an NNC's status shows this state.
 
-    A changed scaler is written only for a third-party agent: podpool's agent reads the ClusterSubnet.
+    A changed batch or buffer is written only for a third-party agent: podpool's agent reads the ClusterSubnet. What the
+    ClusterSubnet does not have, the maxima from the settings, is written for all.
     """
     status = nnc.status
     if len(status.network_containers) != 1:
@@ -197,7 +198,15 @@ def status_is_current(
         and shown.node_ip == node.internal_address
         and (shown.subnet_address_space, shown.default_gateway) == (subnet.address_space, subnet.gateway)
         and (agent_report(nnc) is not None or _scaler(status.scaler) == subnet.scaler)
+        and status.scaler.release_threshold_percent
+        == _release_threshold(status.scaler.request_threshold_percent, settings)
+        and status.scaler.max_ip_count == settings.node_maximum
     )
+
+
+def _release_threshold(buffer: int, settings: Settings) -> int:
+    """Return the max buffer in hundredths: a batch above the buffer, which a ClusterSubnet may set, or more."""
+    return max(settings.max_buffer or 0, buffer + 100)
 
 
 def _scaler(shown: NodeScaler) -> Scaler:

@@ -79,7 +79,7 @@ class NNCReconciler:
             item = msgspec.structs.replace(item, boot_id=None)  # from before a reboot: the API server was restored
         if record and node.metadata.name not in self._resync and self._allocations.is_answered(item):
             published = self._subnets.published(subnet.name)
-            if published and status_is_current(nnc, record.state, node, published):
+            if published and status_is_current(nnc, record.state, node, published, self._deps.settings.common):
                 self._track_waiting(node.metadata.name, record.state)
                 return
         await self.write_status(node, nnc, await self.request(node, nnc, item))
@@ -106,11 +106,12 @@ class NNCReconciler:
         if published is None:
             return  # publishing the subnet requeues this node
         self._track_waiting(node.metadata.name, state)
-        if status_is_current(nnc, state, node, published):
+        settings = self._deps.settings.common
+        if status_is_current(nnc, state, node, published, settings):
             return
         if state.shortage:
             self._deps.events.insufficient_addresses(node, state)
-        status = build_status(state, published, node, self._deps.settings.common)
+        status = build_status(state, published, node, settings)
         await self.patch(nnc, {"status": status}, subresource="status")
 
     def _track_waiting(self, node: str, state: NetworkContainerState) -> None:

@@ -1,10 +1,12 @@
-"""Which scaler and exhaustion state is published to the agents on a subnet. Pure.
+"""Which scaler, exhaustion state and cooldown are published to the agents on a subnet. Pure.
 
-| scarcity | exhausted | batch and buffer |
-|---|---|---|
-| graded | decided by the ledger for the subnet | the ledger's, the same for all clusters |
-| exhaustion | by this controller's thresholds and the projected usage of all clusters | its own, or single addresses |
-| off | never | this controller's |
+| scarcity | exhausted | batch and buffer | cooldown |
+|---|---|---|---|
+| graded | decided by the ledger for the subnet | the ledger's, the same for all clusters | the ledger's |
+| exhaustion | by this controller's thresholds and the projected usage | its own, or single addresses | its own |
+| off | never | this controller's | its own |
+
+The number of nodes is published as a power of two, so that it is written when they double and not when one joins.
 
 A valid spec.scaler of the ClusterSubnet overrides all of them. A scaler that the ledger did not choose is pinned: it is
 sent to the ledger, which uses it in its projection.
@@ -30,6 +32,10 @@ class PublishedSubnet(msgspec.Struct, frozen=True, kw_only=True):
     gateway: str
     scaler: Scaler
     exhausted: bool
+    cooldown: float
+    """The level in force, in seconds."""
+    nodes: int
+    """About how many nodes share the subnet."""
     pinned: Scaler | None = None
     """The scaler of this cluster's nodes, where it does not depend on the ledger."""
     scaler_error: str = ""
@@ -37,17 +43,25 @@ class PublishedSubnet(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def published_subnet(
-    state: SubnetState, override: SubnetScaler, *, exhausted_before: bool, settings: ControllerSettings
+    state: SubnetState,
+    override: SubnetScaler,
+    *,
+    exhausted_before: bool,
+    nodes_before: int = 0,
+    settings: ControllerSettings,
 ) -> PublishedSubnet:
     """Return what is published for a subnet, from the ledger's state and the override in the ClusterSubnet's spec."""
     default = state.scaler if settings.scarcity == "graded" else settings.common.scaler
     exhausted = _exhausted(state, before=exhausted_before, settings=settings)
+    level = settings.common.cooldown_levels.of_subnet(exhausted=exhausted, configured_batch=True)
     single_addresses = exhausted and settings.scarcity == "exhaustion"
     decided = PublishedSubnet(
         address_space=state.cidr,
         gateway=state.gateway or "",
         scaler=default.exhausted() if single_addresses else default,
         exhausted=exhausted,
+        cooldown=state.cooldown if settings.scarcity == "graded" else level,
+        nodes=rounded_nodes(state.network_containers, before=nodes_before),
         pinned=None if settings.scarcity == "graded" else default,
     )
     if override == SubnetScaler():
@@ -57,6 +71,12 @@ def published_subnet(
     except InvalidInput as error:
         return msgspec.structs.replace(decided, scaler_error=f"spec.scaler is not used: {error}")
     return msgspec.structs.replace(decided, scaler=scaler, pinned=scaler)
+
+
+def rounded_nodes(count: int, *, before: int) -> int:
+    """Return the power of two that is not below the count; the one before while it is less than four times as much."""
+    rounded = 1 << max(count - 1, 0).bit_length()
+    return before if rounded <= before < 4 * rounded else rounded
 
 
 def _exhausted(state: SubnetState, *, before: bool, settings: ControllerSettings) -> bool:

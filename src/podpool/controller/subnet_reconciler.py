@@ -1,4 +1,4 @@
-"""Publishes subnets to agents: ClusterSubnet with scaler and exhaustion, and ClusterSubnetState for Azure's CNS.
+"""Publishes subnets to agents: ClusterSubnet with scaler, exhaustion and cooldown, ClusterSubnetState for Azure's CNS.
 
 The ledger's change stream is followed, so that agents see a change at once, and it is polled as well. Only differences
 are written, and only for subnets that nodes of this cluster use. spec.scaler of a ClusterSubnet overrides the scaler;
@@ -128,9 +128,13 @@ class SubnetReconciler:
                 return Requeue(after=delay)
         subnet = informers.subnets.get(key) or await self._create(CLUSTER_SUBNETS, name)
         before = self._published.get(name)
-        state, exhausted = self._states[name], before.exhausted if before else bool(subnet.status.exhausted)
-        settings = self._deps.settings
-        published = published_subnet(state, subnet.spec.scaler, exhausted_before=exhausted, settings=settings)
+        published = published_subnet(
+            self._states[name],
+            subnet.spec.scaler,
+            exhausted_before=before.exhausted if before else bool(subnet.status.exhausted),
+            nodes_before=before.nodes if before else subnet.status.nodes or 0,
+            settings=self._deps.settings,
+        )
         await self._publish(name, subnet, published)
         self._published[name] = published
         if published != before:
@@ -150,9 +154,15 @@ class SubnetReconciler:
 
     async def _publish(self, name: str, subnet: ClusterSubnet, published: PublishedSubnet) -> None:
         timestamp = {"timestamp": self._states[name].timestamp}
+        scaler = published.scaler
         status = {
             "exhausted": published.exhausted,
-            "scaler": {"batch": published.scaler.batch, "buffer": Decimal(show_share(published.scaler.buffer))},
+            "scaler": {
+                "batch": scaler.batch,
+                "buffer": Decimal(show_share(scaler.buffer)),
+                "cooldownSeconds": published.cooldown,
+            },
+            "nodes": published.nodes,
             "message": published.scaler_error,
         }
         if not _is_current(subnet, status):
@@ -182,6 +192,7 @@ class SubnetReconciler:
 
 
 def _is_current(subnet: ClusterSubnet, wanted: dict[str, Any]) -> bool:
-    status = subnet.status
-    scaler = {"batch": status.scaler.batch, "buffer": status.scaler.buffer}
-    return (status.exhausted, scaler, status.message) == (wanted["exhausted"], wanted["scaler"], wanted["message"])
+    status, shown = subnet.status, subnet.status.scaler
+    scaler = {"batch": shown.batch, "buffer": shown.buffer, "cooldownSeconds": shown.cooldown_seconds}
+    current = {"exhausted": status.exhausted, "scaler": scaler, "nodes": status.nodes, "message": status.message}
+    return current == wanted

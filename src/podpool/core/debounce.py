@@ -22,7 +22,7 @@ class DebounceTiming(msgspec.Struct, frozen=True, kw_only=True):
     hold: float
     """Shrinking waits for this long; 0 while the subnet is exhausted."""
     spread: float = 0.0
-    """While exhausted: this node's own delay, so that not all nodes release at once."""
+    """This node's own delay of shrinking: a change of the subnet reaches all nodes at once."""
 
 
 class DebounceState(msgspec.Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ def _grow(state: DebounceState, *, now: float, wanted: int, timing: DebounceTimi
 def _shrink(state: DebounceState, *, now: float, wanted: int, timing: DebounceTiming) -> DebounceResult:
     below_since, peak = (now, wanted) if state.below_since is None else (state.below_since, max(state.peak, wanted))
     if timing.hold:
-        due = max(below_since + timing.hold, state.paid_until)
+        due = max(below_since + timing.hold + timing.spread, state.paid_until)
     else:
         due, peak = below_since + timing.spread, wanted
     if now < due:

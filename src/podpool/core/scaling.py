@@ -5,7 +5,7 @@
 | B | batch | addresses are requested in multiples of it |
 | mf, Mf | buffer, max_buffer | minimum and maximum free addresses of a node as a share of the batch, in hundredths |
 | m, M | Thresholds.grow, .shrink | the same in addresses: mf * B and Mf * B |
-| U | demand | addresses that are assigned, cooling down, or missing for scheduled Pods |
+| U | demand | addresses that are assigned, within their retention after use, or missing for scheduled Pods |
 | P | primaries | primary addresses of the NC, not assigned to Pods; they count towards the batch |
 | Q, R | capacity, reserved | addresses of a subnet, and those of them that cannot be granted now |
 | T, t | upper, lower threshold | shares of Q at which a subnet becomes exhausted, and clears |

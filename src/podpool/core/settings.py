@@ -13,6 +13,7 @@ from typing import Annotated
 import msgspec
 
 from podpool.core.batch_policy import BatchRules
+from podpool.core.cooldown import CooldownLevels
 from podpool.core.debounce import DebounceTiming
 from podpool.core.errors import InvalidInput, quoted
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
@@ -55,17 +56,19 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shrink_hold: Seconds = 30.0
     """A node requests less when its target has been lower for this long; at once while the subnet is exhausted."""
     shrink_spread_per_node: Seconds = 0.01
-    """While the subnet is exhausted, releases of its nodes are spread over this time per node."""
+    """Releases of the nodes of a subnet are spread over this time per node."""
     shrink_spread_max: Seconds = 30.0
     """Longest time over which releases are spread."""
     step_up_margin: Share = 5
     """The batch of a subnet steps up when the higher one leaves this share free below `upper_threshold`."""
     step_up_hold: Seconds = 60.0
     """Time for which the higher batch must fit before the step."""
-    cooldown: Seconds = 30.0
-    """Time after use in which an address is not assigned to another Pod."""
+    cooldown_roomy: Seconds = 130.0
+    """Time after use before which an address is not assigned to another Pod while its subnet or slice is roomy."""
+    cooldown_filling: Seconds = 30.0
+    """The same while the subnet has a smaller batch, or a quarter of the slice or less is unassigned."""
     cooldown_exhausted: Seconds = 5.0
-    """Cooldown while the subnet is exhausted."""
+    """The same while the subnet is exhausted or the slice nearly full; the least time if no other address is left."""
     fence: Seconds = 600.0
     """An agent that has not confirmed its Node for this long assigns no new address."""
     confirmation_interval: Seconds = 180.0
@@ -109,29 +112,37 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         """The rules of the graded batch."""
         return BatchRules(upper=self.upper_threshold, margin=self.step_up_margin, hold=self.step_up_hold)
 
-    def debounce_timing(self, *, exhausted: bool, nodes: int, position: float) -> DebounceTiming:
-        """Return the delays of a node's requests; `position` is its random place in the spread, from 0 to 1."""
+    @property
+    def cooldown_levels(self) -> CooldownLevels:
+        """The three cooldowns."""
+        return CooldownLevels(self.cooldown_roomy, self.cooldown_filling, self.cooldown_exhausted)
+
+    def debounce_timing(self, *, exhausted: bool, nodes: int | None, position: float) -> DebounceTiming:
+        """Return the delays of a node's requests.
+
+        `position` is its random place in the spread, from 0 to 1. If the number of nodes is not known, it may be large.
+        """
+        longest = self.shrink_spread_max
         return DebounceTiming(
             quiet=self.growth_quiet,
             max_delay=self.growth_max_delay,
             hold=0.0 if exhausted else self.shrink_hold,
-            spread=position * min(nodes * self.shrink_spread_per_node, self.shrink_spread_max),
+            spread=position * (longest if nodes is None else min(nodes * self.shrink_spread_per_node, longest)),
         )
-
-    def cooldown_in_force(self, *, exhausted: bool) -> float:
-        """Return the cooldown that applies now."""
-        return self.cooldown_exhausted if exhausted else self.cooldown
 
 
 def settings_from_strings(texts: Mapping[str, str]) -> Settings:
     """Parse settings by name: `{"batch": "8", "buffer": "0.25", "shrink_hold": "1m"}`."""
     values: dict[str, int | float] = {}
     for name, text in texts.items():
-        if name not in FORMATS:
-            near = difflib.get_close_matches(name, FORMATS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(FORMATS)}"
+        members = SHORTHANDS.get(name, (name,))
+        if members[0] not in FORMATS:
+            known = (*FORMATS, *SHORTHANDS)
+            near = difflib.get_close_matches(name, known, n=1)
+            hint = f"did you mean {near[0]}?" if near else f"use one of {', '.join(known)}"
             raise InvalidInput("setting", name, f"unknown; {hint}")
-        values[name] = FORMATS[name].parse(text, what=name)
+        value = FORMATS[members[0]].parse(text, what=name)
+        values |= {each: value for each in members if each == name or each not in texts}
     return Settings(**values)  # type: ignore[arg-type]  # each format parses to the type that it annotates
 
 
@@ -159,6 +170,8 @@ def _format(hint: object) -> ValueFormat:
     return formats[0]
 
 
+SHORTHANDS = {"cooldown": ("cooldown_roomy", "cooldown_filling", "cooldown_exhausted")}
+"""Names that set several settings, except those that are given too."""
 FORMATS = {name: _format(hint) for name, hint in typing.get_type_hints(Settings, include_extras=True).items()}
 RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ("batch", lambda n: 1 <= n.batch <= 256, "must be from 1 to 256"),
@@ -184,7 +197,16 @@ RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
     ),
     _not_negative("step_up_hold"),
     _not_negative("cooldown_exhausted"),
-    ("cooldown", lambda n: n.cooldown >= n.cooldown_exhausted, "must not be shorter than cooldown_exhausted"),
+    (
+        "cooldown_filling",
+        lambda n: n.cooldown_filling >= n.cooldown_exhausted,
+        "must not be shorter than cooldown_exhausted",
+    ),
+    (
+        "cooldown_roomy",
+        lambda n: n.cooldown_roomy >= n.cooldown_filling,
+        "must not be shorter than cooldown_filling",
+    ),
     ("fence", lambda n: n.fence > 0, "must be longer than 0"),
     (
         "confirmation_interval",

@@ -13,6 +13,7 @@ from typing import Annotated, Self
 
 import msgspec
 
+from podpool.core.cooldown import CooldownLevels
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 
@@ -279,9 +280,12 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
     """Never granted: addresses, `10.0.0.0/28`, or `10.0.0.4-10.0.0.9`."""
     reserved_for_primaries: int = 4
     """This many free addresses are granted as primaries only."""
-    cooldown: float = 30.0
+    cooldown_roomy: float = 130.0
+    """In force while the subnet has its configured batch,"""
+    cooldown_filling: float = 30.0
+    """while it has a smaller one,"""
     cooldown_exhausted: float = 5.0
-    """In force while the subnet is exhausted."""
+    """and while it is exhausted. Also the least time after which an address is granted when no other is free."""
     batch: int = 16
     buffer: int = 50
     upper_threshold: int = 90
@@ -295,6 +299,11 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
         """Return the spec with the subnet's part of the settings."""
         shared = set(self.__struct_fields__) & set(settings.__struct_fields__)
         return msgspec.structs.replace(self, **{name: getattr(settings, name) for name in shared})
+
+    @property
+    def cooldown_levels(self) -> CooldownLevels:
+        """The three cooldowns."""
+        return CooldownLevels(self.cooldown_roomy, self.cooldown_filling, self.cooldown_exhausted)
 
 
 class SubnetGrowth(LedgerMessage, frozen=True, kw_only=True):
@@ -318,13 +327,16 @@ class SubnetState(LedgerMessage, frozen=True, kw_only=True):
     capacity: int
     """The CIDRs less network and broadcast address (IPv4), gateway, and excluded ranges."""
     reserved: int
-    """Addresses that cannot be granted now: primaries, secondaries, and those that cool down."""
+    """Addresses that cannot be granted now: primaries, secondaries, and those used most recently."""
     cooling_down: int = 0
+    """Free addresses that were used within the shortest cooldown."""
     excluded: int = 0
     """Never granted: the gateway and the excluded ranges. Not part of the capacity."""
     reserved_for_primaries: int = 0
     cooldown: float
-    """The one in force."""
+    """The level in force: addresses that have cooled down for so long are granted before others."""
+    network_containers: int = 0
+    """NCs on the subnet, in all clusters."""
     scaler: Scaler
     """Batch and buffer that nodes scale with now."""
     exhausted: bool = False

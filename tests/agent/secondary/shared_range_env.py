@@ -166,7 +166,8 @@ class SharedRangeNode:
         self.disk = MemoryDisk()
         self.transport = UnreliableTransport(cluster.server, cluster.rng)
         self._third_party = third_party
-        self._settings = Settings(cooldown=cooldown, cooldown_exhausted=min(cooldown, 5.0))
+        shorter = min(cooldown, 5.0)
+        self._settings = Settings(cooldown_roomy=cooldown, cooldown_filling=shorter, cooldown_exhausted=shorter)
         self._commons = cluster
         self.clock = LoopClock()
         self._tasks: set[asyncio.Task[Any]] = set()

@@ -37,9 +37,7 @@ from tests.agent.secondary.slice_env import address_request
 
 V4, V6 = "10.0.0.0/24", "fd00::/120"
 SLICES = {V4: "10.0.0.16/29", V6: "fd00::10/125"}
-SETTINGS = Settings(
-    cooldown=30.0, cooldown_exhausted=5.0, fence=3600.0, confirmation_interval=600.0, node_gc_delay=7200.0
-)
+SETTINGS = Settings(fence=3600.0, confirmation_interval=600.0, node_gc_delay=7200.0)
 RANGES = st.sampled_from([(V4,), (V6,), (V4, V6), (V4, V4)])
 EXCLUDES = st.sampled_from([[], ["10.0.0.18/31"], ["10.0.0.16/30", "fd00::14"]])
 sandboxes = st.sampled_from("abcdefghij")
@@ -183,7 +181,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
     def pools_are_written(self) -> None:
         """An address that has cooled down counts as never used, also after a reboot."""
         for slice_ in self.state.slices:
-            addresses = slice_.cooled_down((), now=self.now, cooldown=SETTINGS.cooldown)
+            addresses = slice_.cooled_down((), now=self.now, cooldown=SETTINGS.cooldown_roomy)
             if addresses:
                 self.state.write(SliceCooledDown(addresses=addresses))
             for each in addresses:
@@ -255,9 +253,12 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             return since + cooldown <= self.now
 
         assert cooled_down(address, SETTINGS.cooldown_exhausted)
-        if not cooled_down(address, SETTINGS.cooldown):
-            free = [each for each in members if each not in before]
-            assert not any(cooled_down(each, SETTINGS.cooldown) for each in free)
+        free = [each for each in members if each not in before]
+        assigned = sum(each in parse_prefix(SLICES[range_]) for each in before)
+        unassigned, size = len(members) - assigned, len(members)
+        level = 130.0 if unassigned > size / 4 else 30.0 if unassigned >= size / 20 else 5.0
+        if not cooled_down(address, level):
+            assert not any(cooled_down(each, level) for each in free)
 
     def forget(self, box: str) -> None:
         gone = [address for address, by in self.holders.items() if by == box]

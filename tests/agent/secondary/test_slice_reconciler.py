@@ -222,7 +222,7 @@ class TestReturning:
         await asyncio.sleep(1.0)
         assert ["10.1.4.1/16"] == await add(env, "a")
         await call(env, "DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown - 5)
+        await asyncio.sleep(SETTINGS.cooldown_roomy - 5)
         assert (await holder(env, name)).startswith(NODE)
         await asyncio.sleep(6)
         assert "" == await holder(env, name)
@@ -289,7 +289,7 @@ class TestReturning:
         assert holder_before == await holder(env, name)
         assert {"1": "a"} == await pool_entries(env, name)
         await call(env, "DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown + SETTLE_TIME)
+        await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
         assert "" == await holder(env, name)
         assert {} == await pool_entries(env, name)
 

@@ -120,7 +120,7 @@ class TestReport:
         await asyncio.sleep(SETTLE_TIME)
         assert SliceReport(lost=(LOST,)) == await report(env)
         await call(env, "DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown - SETTLE_TIME)
+        await asyncio.sleep(SETTINGS.cooldown_roomy - SETTLE_TIME)
         assert SliceReport(lost=(LOST,)) == await report(env)
         await asyncio.sleep(2 * SETTLE_TIME)
         assert SliceReport() == await report(env)
@@ -189,7 +189,7 @@ class TestReturning:
         await env.start(wait=False)
         await asyncio.sleep(SETTLE_TIME)
         await request_return(env, name)
-        await asyncio.sleep(SETTINGS.cooldown - 2 * SETTLE_TIME)
+        await asyncio.sleep(SETTINGS.cooldown_roomy - 2 * SETTLE_TIME)
         lease = await lease_of(env, name)
         assert lease
         assert lease.spec.holder_identity
@@ -221,7 +221,7 @@ class TestReturning:
         other = await assign_slice(env, "10.1.4.0/29", entries=entries)
         await request_return(env, other)
         await write_lease(env, other, holder=NODE)
-        await asyncio.sleep(4 * OBSERVATION_INTERVAL)
+        await asyncio.sleep(4 * OBSERVATION_INTERVAL + SETTINGS.cooldown_roomy)
         assert ["10.1.4.2/16"] == await add(env, "b")
         lease = await lease_of(env, other)
         assert lease

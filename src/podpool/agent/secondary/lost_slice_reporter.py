@@ -82,7 +82,7 @@ class SliceReporter:
             )
 
     def _lost_slices(self) -> tuple[LostSlice, ...]:
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
         lost = (each for each in self._state.slices if each.closed and each.in_use(now=now, cooldown=cooldown))
         return tuple(
             sorted({LostSlice(network=each.network, range=str(each.range), slice=str(each.prefix)) for each in lost})

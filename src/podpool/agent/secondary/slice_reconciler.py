@@ -167,11 +167,11 @@ class SliceReconciler:
         return is_open
 
     def _in_use(self, slice_: Slice) -> bool:
-        return slice_.in_use(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown)
+        return slice_.in_use(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown_roomy)
 
     def _remove_when_unused(self, slice_: Slice) -> None:
         """Remove a closed slice without a Lease after its addresses have cooled down."""
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
         self._free_cooled_down(slice_, ())
         ends_at = slice_.cooldown_ends_at(cooldown=cooldown)
         if not self._in_use(slice_):
@@ -180,7 +180,7 @@ class SliceReconciler:
             self._queue.add_after(slice_.name, max(ends_at - now, WRITE_DELAY))
 
     def _free_cooled_down(self, slice_: Slice, listed: tuple[int, ...]) -> None:
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown
+        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
         cooled_down = slice_.cooled_down(listed, now=now, cooldown=cooldown)
         if cooled_down:
             self._state.write(records.SliceCooledDown(addresses=cooled_down))
@@ -199,7 +199,7 @@ class SliceReconciler:
             return
         unused = not (pool.spec.allocations or any(each.name == name for each in self._state.slices))
         if RETURN_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
-            cooldown_left = self._deps.settings.cooldown - self._deps.clock.boot()
+            cooldown_left = self._deps.settings.cooldown_roomy - self._deps.clock.boot()
             if holder and cooldown_left > 0 and self._leases.was_used(lease):  # in the previous boot
                 self._queue.add_after(name, cooldown_left)
             elif holder:
@@ -330,7 +330,7 @@ class SliceReconciler:
             await self._close(slice_)
             await self._return(slice_, lease)
             return None
-        ends_at = slice_.cooldown_ends_at(cooldown=self._deps.settings.cooldown)
+        ends_at = slice_.cooldown_ends_at(cooldown=self._deps.settings.cooldown_roomy)
         if ends_at is None or not (slice_.used or to_be_returned):
             return None
         return Requeue(max(ends_at - self._deps.clock.boot(), WRITE_DELAY))

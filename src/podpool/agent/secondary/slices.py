@@ -19,6 +19,7 @@ from podpool.agent import records
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
 from podpool.core.bitmap import Bitmap
+from podpool.core.cooldown import CooldownLevels
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix
 
 FREE_INDEXES = 8
@@ -72,12 +73,14 @@ class Slice:
         """Return the address as records contain it."""
         return records.SliceAddress(lease=self.lease, address=str(self.address(value)))
 
-    def next_free(self, members: RangeSet, *, now: float, cooldowns: Iterable[float]) -> int | None:
-        """Return an address among the members, by the first of the cooldowns after which there is one."""
+    def next_free(self, members: RangeSet, *, now: float, levels: CooldownLevels) -> int | None:
+        """Return an address among the members: by the level of the slice, or if there is none by the shortest."""
         if not self.assignable:
             return None
         lowest, oldest = self._lowest_free(members), self._oldest_used(members)
-        for cooldown in cooldowns:
+        size = members.size
+        level = levels.of_slice(unassigned=size - len(self._assigned), size=size)
+        for cooldown in (level, levels.exhausted):
             if lowest is not None and (self._cooldown_forced_at is None or self._cooldown_forced_at + cooldown <= now):
                 return lowest
             if oldest is not None and self._used[oldest].since + cooldown <= now:

@@ -76,7 +76,7 @@ class _Node:
         while self.assigned > self.scheduled:
             self.assigned -= 1
             if self.mode is not ScalingMode.REACTIVE:
-                self.cooling_down.append(now + int(self.settings.cooldown * TICKS_PER_SECOND))
+                self.cooling_down.append(now + int(self.settings.cooldown_filling * TICKS_PER_SECOND))
         self.cooling_down = [until for until in self.cooling_down if until > now]
         self.retries = [until for until in self.retries if until > now]
 

@@ -2,6 +2,10 @@
 
 Every change of a slot, a counter or a total goes through `Allocations`, so that totals and slots agree. The subnet's
 row is written once, at the end. The subnet's time advances first: addresses whose cooldown is over become free.
+
+An address can be granted once it has cooled down for the shortest level, so that neither what is reserved nor
+exhaustion depends on the level in force. One that has cooled down for the level in force, or that nobody used, is
+granted first.
 """
 
 from bisect import insort
@@ -49,7 +53,8 @@ class Allocations:
         self.layout = subnet.layout
         self._text = self.layout.family.text
         self.now, clock_offset = subnet.time_at(wall)
-        reusable_stamp = max(subnet.reusable_stamp, stamp(self.now - subnet.cooldown))
+        reusable_stamp = subnet.reusable_at(self.now)
+        self._cooled_stamp = min(reusable_stamp, stamp(self.now - subnet.cooldown))
         cooling = tuple(each for each in subnet.cooling if each[0] > reusable_stamp)
         times = {"latest_time": self.now, "clock_offset": clock_offset}
         self.subnet = replace(subnet, **times, reusable_stamp=reusable_stamp, cooling=cooling)
@@ -151,14 +156,16 @@ class Allocations:
         self.changed = True
         self.repo.put_nc(after)
         subnet = self.subnet
-        totals = list(subnet.totals)
+        totals, ncs = list(subnet.totals), subnet.network_containers
         for row, sign in ((before, -1), (after, +1)):
             if row is not None and row.load is not None:
+                ncs += sign
                 for rung, count in enumerate(reservations(row.load, subnet.spec.batch, subnet.spec.buffer)):
                     totals[rung] += sign * count
         self.subnet = replace(
             subnet,
             totals=tuple(totals),
+            network_containers=ncs,
             pod_shortage=subnet.pod_shortage + after.pod_shortage - (before.pod_shortage if before else 0),
             buffer_shortage=subnet.buffer_shortage + after.buffer_shortage - (before.buffer_shortage if before else 0),
             unsettled=subnet.unsettled + after.unsettled - (before.unsettled if before else 0),
@@ -188,26 +195,35 @@ class Allocations:
         return replace(nc, blocks=tuple(blocks))
 
     def _find_free(self, count: int) -> tuple[int, list[int]]:
-        """Return free slots: in the current block, in the one with the slot freed first, else in a new one."""
+        """Return free slots that have cooled down for the level in force, else for the shortest."""
+        found = self._find_freed(count, before=self._cooled_stamp)
+        found = found or self._find_freed(count, before=self.subnet.reusable_stamp)
+        if found is None:
+            raise AssertionError(f"{self.subnet.name} counts free addresses that none of its blocks has")
+        return found
+
+    def _find_freed(self, count: int, *, before: int) -> tuple[int, list[int]] | None:
+        """Return slots: of the current block, of the one with the slot freed first, else of a new one."""
         if self._current_block is not None:
-            slots = self._block(self._current_block).find_free(count, reusable_stamp=self.subnet.reusable_stamp)
+            slots = self._block(self._current_block).find_free(count, reusable_stamp=before)
             if slots:
                 return self._current_block, slots
         self.flush()
-        number = self.repo.reusable_block(self.subnet.number, self.subnet.reusable_stamp)
-        self._current_block = self._new_block() if number is None else number
-        slots = self._block(self._current_block).find_free(count, reusable_stamp=self.subnet.reusable_stamp)
-        if not slots:
-            raise AssertionError(f"{self.subnet.name} counts free addresses that block {number} does not have")
-        return self._current_block, slots
+        number = self.repo.reusable_block(self.subnet.number, before)
+        number = self._new_block() if number is None else number
+        if number is None:
+            return None
+        self._current_block = number
+        slots = self._block(number).find_free(count, reusable_stamp=before)
+        return (number, slots) if slots else None
 
-    def _new_block(self) -> int:
+    def _new_block(self) -> int | None:
         while self.subnet.next_block is not None:
             number = self.layout.next_block(self.subnet.next_block)
             self.subnet = replace(self.subnet, next_block=None if number is None else number + 1)
             if number is not None and self.repo.block(self.subnet.number, number) is None:
                 return number
-        raise AssertionError(f"{self.subnet.name} counts free addresses that none of its blocks has")
+        return None
 
     def _block(self, number: int) -> Block:
         block = self._blocks.get(number)
@@ -221,7 +237,7 @@ class Allocations:
         since = stamp(self.now - cooled_seconds)
         if since <= self.subnet.reusable_stamp:
             return since
-        step = max(1, -(-stamp(self.subnet.spec.cooldown) // _COOLDOWN_STEPS))
+        step = max(1, -(-stamp(self.subnet.spec.cooldown_exhausted) // _COOLDOWN_STEPS))
         return -(-since // step) * step
 
     def _count_cooling(self, since: int, change: int) -> None:

@@ -66,6 +66,7 @@ def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetS
         excluded=layout.excluded,
         reserved_for_primaries=subnet.spec.reserved_for_primaries,
         cooldown=subnet.cooldown,
+        network_containers=subnet.network_containers,
         scaler=scaler_of(subnet),
         exhausted=subnet.exhausted,
         projected=subnet.totals[subnet.grade.rung],

@@ -11,7 +11,7 @@ from podpool.ledger.admin_messages import CoolingAddress, Occupancy, Occupant
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY
 from podpool.ledger.domain.convert import timestamp
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NcRow, SubnetRow, stamp
+from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.messages import SubnetName
 
@@ -54,7 +54,7 @@ def _read(
     repo: Repository, row: SubnetRow, numbers: Iterable[int], *, wall: float
 ) -> tuple[_Owned, list[CoolingAddress]]:
     now, clock_offset = row.time_at(wall)
-    reusable_stamp = max(row.reusable_stamp, stamp(now - row.cooldown))
+    reusable_stamp = row.reusable_at(now)
     owned: _Owned = defaultdict(list)
     cooling_down: list[CoolingAddress] = []
     for number in numbers:
@@ -67,7 +67,7 @@ def _read(
             if owner is not None:
                 owned[owner].append((address, block.grant(slot) == PRIMARY))
             elif reusable_stamp < since < NOT_FREE:
-                until = timestamp(since / 1_000 + row.cooldown - clock_offset)
+                until = timestamp(since / 1_000 + row.spec.cooldown_exhausted - clock_offset)
                 cooling_down.append(CoolingAddress(address=address, until=until))
     return owned, cooling_down
 

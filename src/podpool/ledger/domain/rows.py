@@ -39,7 +39,7 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     cooling: tuple[tuple[int, int], ...] = ()
     """Stamps and the number of addresses that cool down from each, in order; all are above `reusable_stamp`."""
     reusable_stamp: int = UNUSED
-    """The cooldown of every address freed at this stamp or before is over. Never goes back, so that it stays over."""
+    """Every address freed at this stamp or before has cooled down for the shortest level. Never goes back."""
     paused_until: float = 0.0
     """Nothing is granted before: after a restore the last releases are not known."""
     granted: int = 0
@@ -50,6 +50,8 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     """The first block that was not created yet."""
     totals: tuple[int, ...] = ()
     """The addresses that all NCs will hold, for each scaler of the ladder."""
+    network_containers: int = 0
+    """Open NCs, in all clusters."""
     unsettled: int = 0
     """Third-party NCs whose request may not reflect the scaler yet."""
     reinterpret_at: float | None = None
@@ -78,12 +80,16 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def cooldown(self) -> float:
-        """The cooldown in force."""
-        return self.spec.cooldown_exhausted if self.exhausted else self.spec.cooldown
+        """The level in force; only the order in which free addresses are granted depends on it."""
+        return self.spec.cooldown_levels.of_subnet(exhausted=self.exhausted, configured_batch=self.grade.rung == 0)
+
+    def reusable_at(self, now: float) -> int:
+        """Return `reusable_stamp` as of this time."""
+        return max(self.reusable_stamp, stamp(now - self.spec.cooldown_exhausted))
 
     def cooling_down(self, now: float) -> int:
-        """Count the addresses that cool down at this time."""
-        reusable_stamp = max(self.reusable_stamp, stamp(now - self.cooldown))
+        """Count the addresses that cannot be granted at this time although no NC holds them."""
+        reusable_stamp = self.reusable_at(now)
         return sum(count for since, count in self.cooling if since > reusable_stamp)
 
     def time_at(self, wall: float) -> tuple[float, float]:

@@ -70,6 +70,6 @@ def _due(subnet: SubnetRow, now: float) -> float | None:
     if subnet.paused_until > now:
         timers.append(subnet.paused_until)
     if subnet.exhausted or subnet.pod_shortage or subnet.buffer_shortage:  # else the end of a cooldown changes nothing
-        timers.extend(since / 1_000 + subnet.cooldown for since, _ in subnet.cooling[:1])
+        timers.extend(since / 1_000 + subnet.spec.cooldown_exhausted for since, _ in subnet.cooling[:1])
     running = [timer for timer in timers if timer is not None]
     return min(running) - subnet.clock_offset if running else None

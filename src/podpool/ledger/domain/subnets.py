@@ -5,6 +5,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
+from podpool.core.cooldown import MAX_COOLDOWN
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import show_duration
 from podpool.core.settings import Settings
@@ -22,7 +23,6 @@ from podpool.ledger.messages import SubnetGrowth, SubnetName, SubnetSpec
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 _MAX_NAME_LENGTH = 63
-_MAX_COOLDOWN = 86_400.0
 
 
 def existing_subnet(repo: Repository, name: SubnetName) -> SubnetRow:
@@ -159,8 +159,8 @@ def _checked(spec: SubnetSpec) -> SubnetRow:
     _check_name("name", spec.name)
     shared = set(spec.__struct_fields__) & set(Settings.__struct_fields__)
     Settings(**{name: getattr(spec, name) for name in shared})
-    if spec.cooldown > _MAX_COOLDOWN:
-        raise InvalidInput("cooldown", spec.cooldown, f"must be at most {show_duration(_MAX_COOLDOWN)}")
+    if spec.cooldown_roomy > MAX_COOLDOWN:
+        raise InvalidInput("cooldown_roomy", spec.cooldown_roomy, f"must be at most {show_duration(MAX_COOLDOWN)}")
     subnet_layout(spec.cidr, spec.gateway, spec.excluded_ranges)
     row = SubnetRow(number=0, spec=spec)
     return replace(row, totals=(0,) * len(scaler_ladder(row)))

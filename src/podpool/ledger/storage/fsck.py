@@ -131,6 +131,7 @@ class _Recount:
         cooling = {since: count for since, count in subnet.cooling if since > subnet.reusable_stamp}
         for what, stored, counted in (
             ("held addresses", subnet.held, self.held[number]),
+            ("open network containers", subnet.network_containers, sum(not row.closed for row in ncs)),
             ("addresses cooling down, by stamp", cooling, dict(self._cooling[number])),
             ("addresses short for waiting Pods", subnet.pod_shortage, sum(row.pod_shortage for row in ncs)),
             ("addresses short for buffers", subnet.buffer_shortage, sum(row.buffer_shortage for row in ncs)),
