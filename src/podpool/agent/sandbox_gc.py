@@ -95,19 +95,23 @@ class SandboxGC:
         unlisted = await self._runtime.observe(held)
         podless = await self._pods.observe(held)
         lost = self._limit({*unlisted, *podless}, held, both=podless - self._runtime.listed(podless))
-        for source, each in [(source, each) for source, each in self._held() if each in lost]:
+        still_held = [(source, each) for source, each in self._held() if each in lost]  # no DEL or other ADD since
+        for source, each in still_held:
             reason = "the runtime does not list it" if each in unlisted else "its Pod and network namespace are gone"
-            self._deps.log.warning(
-                "sandbox ended without a DEL, releasing its addresses",
-                pod=each.pod,
-                address=",".join(each.addresses),
-                sandbox=each.sandbox,
-                reason=reason,
-            )
-            source.schedule_release(each.attachment)
-        if lost:
-            self.released += len(_sandboxes(lost))
+            self._release(source, each, reason)
+        if still_held:
+            self.released += len(_sandboxes(each for _, each in still_held))
             self._deps.changes.notify()
+
+    def _release(self, source: SandboxSource, each: SandboxInterface, reason: str) -> None:
+        self._deps.log.warning(
+            "sandbox ended without a DEL, releasing its addresses",
+            pod=each.pod,
+            address=",".join(each.addresses),
+            sandbox=each.sandbox,
+            reason=reason,
+        )
+        source.schedule_release(each.attachment)
 
     def _held(self) -> Iterator[tuple[SandboxSource, SandboxInterface]]:
         return ((source, each) for source in self._sources for each in source.interfaces() if each.pod_uid)
