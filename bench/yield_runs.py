@@ -128,7 +128,9 @@ class Runs:
         await cluster.pods.play(population.arrivals(many, per_second=ARRIVALS), closed=True)
         if cluster.pods.held_at_first_refusal is not None:
             raise RuntimeError(f"an ADD failed before {STEADY_SHARE:.0%} of the addresses were in use")
-        begun = max(0, len(states) - 1)
+        if not states:
+            raise RuntimeError("no state of the ClusterSubnet was seen")
+        begun = len(states) - 1
         replacement = population.replacement(per_second=STEADY_PER_SECOND, seconds=size.steady_seconds)
         await cluster.pods.play(replacement, closed=False)
         return reversals(states[begun:])
