@@ -9,6 +9,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from podpool.cli.errors import DoesNotExist, report_errors
+from podpool.core.errors import InvalidInput
+from podpool.ledger.errors import NotFound
+from podpool.runtime.transport import Unreachable
 from tests.cli.test_ledger import Served
 
 if TYPE_CHECKING:
@@ -200,3 +204,24 @@ def test_a_process_prints_it_and_a_traceback_only_with_debug(directory: Path) ->
     assert (2, "podpool: --database 'nonsense': is not a database") == (plain.returncode, plain.stderr[:49])
     assert "Traceback" not in plain.stderr
     assert "Traceback (most recent call last)" in debug.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (DoesNotExist("NODE", "three", "existing: one"), 1),
+        (NotFound("there is no subnet vnet.pods"), 1),
+        (InvalidInput("--at", "soon", "is not a time"), 2),
+        (Unreachable("the ledger", "connection refused"), 3),
+    ],
+    ids=lambda each: type(each).__name__ if isinstance(each, Exception) else "",
+)
+def test_what_does_not_exist_is_neither_an_invalid_argument_nor_an_outage(
+    error: Exception, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> int:
+        raise error
+
+    with pytest.raises(SystemExit) as stopped:
+        report_errors(fail, words=[])
+    assert (code, f"podpool: {error}\n") == (stopped.value.code, capsys.readouterr().err)
