@@ -17,7 +17,7 @@ for the filling level at most. What it releases then takes the remaining time al
 import msgspec
 
 MAX_COOLDOWN = 86_400.0
-"""Seconds; more is an error of whoever configured or published it."""
+"""Seconds; more is an error of what configured or published it."""
 
 
 class CooldownInForce(msgspec.Struct, frozen=True):

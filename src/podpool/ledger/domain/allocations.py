@@ -4,7 +4,7 @@ Every change of a slot, a counter or a total goes through `Allocations`, so that
 row is written once, at the end. The subnet's time advances first: addresses whose cooldown is over become free.
 
 An address can be granted once it has cooled down for the shortest level, so that neither what is reserved nor
-exhaustion depends on the level in force. One that has cooled down for the level in force, or that nobody used, is
+exhaustion depends on the level in force. One that has cooled down for the level in force, or that no Pod used, is
 granted first.
 """
 
