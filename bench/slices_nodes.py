@@ -25,6 +25,7 @@ from parts.whereabouts import Whereabouts
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
+from podpool.agent.secondary.flat_file import FlatFileReader
 from podpool.cni.protocol import PluginRequest as Frame
 from podpool.cni.protocol import decode_response, encode_request
 from podpool.core.settings import parse_settings
@@ -177,7 +178,7 @@ class SimulatedNode:
             clock=SystemClock(),
             rng=random.Random(number),  # noqa: S311  the same each time
             settings=parse_settings(SETTINGS),
-            read_file=_read_file,
+            read_flat_file=FlatFileReader([str(doors.parent)]).read,
         )
         self._agent = Agent(deps, AgentOptions(whereabouts_namespace=NAMESPACE, third_party_plugins=False))
 
@@ -234,8 +235,3 @@ class SimulatedNode:
             return
         async with serve_cni(self._door, self.handle):
             yield
-
-
-def _read_file(path: str) -> bytes | None:
-    found = Path(path)
-    return found.read_bytes() if found.is_file() else None

@@ -95,6 +95,7 @@ class Installation:
         return [
             *("agent", "run", "--node", node, "--kubeconfig", self.account("podpool-agent", node=node)),
             *("--state", str(state), "--settings", self.settings),
+            *("--flat-file-dir", str(self.home)),  # where `Whereabouts` has its own
         ]
 
     def start(self, name: str, argv: Sequence[str | Path], *, port: int) -> Daemon:
