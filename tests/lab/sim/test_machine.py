@@ -81,3 +81,30 @@ def test_a_reboot_during_a_replace_keeps_the_old_or_the_new_file(seed: int) -> N
         return disk.read("snapshot")
 
     assert loop.run_until_complete(scenario()) in (b"old", b"new")
+
+
+def test_one_process_locks_a_disk_until_it_is_killed() -> None:
+    loop = VirtualLoop()
+    machine = SimMachine("node", loop, random.Random(0))  # noqa: S311  a simulation
+    first, second = machine.start("agent"), machine.start("agent")
+    assert first.context.run(machine.disk.try_lock) is None
+    assert first.context.run(machine.disk.try_lock) is None
+    assert "node/agent" == second.context.run(machine.disk.try_lock)
+    first.kill()
+    assert second.context.run(machine.disk.try_lock) is None
+    assert [second] == machine.running("agent")
+
+
+def test_what_a_failed_sync_dropped_is_not_written_by_the_next() -> None:
+    disk = MachineDisk()
+    disk.append("journal", b"one")
+    asyncio.run(disk.sync("journal"))
+    disk.append("journal", b"two")
+    disk.failing_syncs = 1
+    with pytest.raises(OSError, match="Input/output"):
+        asyncio.run(disk.sync("journal"))
+    disk.append("journal", b"three")
+    asyncio.run(disk.sync("journal"))
+    assert b"onetwothree" == disk.read("journal")
+    disk.lose_power(random.Random(0))  # noqa: S311  a simulation
+    assert b"one\0\0\0three" == disk.read("journal")
