@@ -78,6 +78,7 @@ class Installation:
         """Install podpool on a real node; the agent writes the CNI configuration when it can serve."""
         podpool("cni", "install", "--bin-dir", str(node.plugins), "--name", "podpool,whereabouts")
         for name in ("bridge", "loopback"):
+            (node.plugins / name).unlink(missing_ok=True)  # a runtime may be running it
             shutil.copy(program(name), node.plugins)
         template = node.home / "template.conflist"
         template.write_text(json.dumps(bridged({"type": "podpool"})))

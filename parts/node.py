@@ -44,19 +44,23 @@ class Node:
         self.segment = segment
         self.home = home
         self.address = address
-        self.boot_id = str(uuid.uuid4())
         self.plugins, self.configs = home / "plugins", home / "net.d"
         for directory in (self.plugins, self.configs):
             directory.mkdir(parents=True)
+        self.boot_id = str(uuid.uuid4())
         self.cgroup = cgroups.make(name)
         self.running: list[Daemon] = []
-        self.holder = self.daemon(
+        self.holder = self.new_holder()
+
+    def new_holder(self) -> Daemon:
+        """Return the first process of the machine, in its own namespaces."""
+        return self.daemon(
             "node",
             [
                 *(command("unshare"), "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--"),
-                *("sh", "-c", set_up(address=address, boot_id=self.boot_id)),
+                *("sh", "-c", set_up(address=self.address, boot_id=self.boot_id)),
             ],
-            ready=lambda: READY in (home / "node.log").read_text(),
+            ready=lambda: READY in (self.home / "node.log").read_text(),
         )
 
     # Life cycle
@@ -73,11 +77,15 @@ class Node:
 
     def connect(self) -> None:
         """Connect the node's bridge, and so its Pods, to the segment that all nodes share."""
-        outer = f"port{self.address.rpartition('.')[2]}"
         far_end = ["type", "veth", "peer", "name", UPLINK, "netns", str(self.pid)]
-        self.segment.run("ip", "link", "add", outer, *far_end)
-        self.segment.run("ip", "link", "set", outer, "master", BRIDGE, "up")
+        self.segment.run("ip", "link", "add", self.outer_port, *far_end)
+        self.segment.run("ip", "link", "set", self.outer_port, "master", BRIDGE, "up")
         self.run("ip", "link", "set", UPLINK, "master", BRIDGE, "up")
+
+    @property
+    def outer_port(self) -> str:
+        """Return the name of the segment's end of its cable."""
+        return f"port{self.address.rpartition('.')[2]}"
 
     def configure(self, conflist: dict[str, Any], *, file: str = "10-test.conflist") -> None:
         """Write the CNI configuration, by a rename within the directory: containerd does not see other renames."""
@@ -93,6 +101,20 @@ class Node:
         if first:
             until(lambda: not lives(first), f"the last process of {self.name} has ended")
         cgroups.remove(self.cgroup)
+
+    def reboot(self) -> None:
+        """Lose everything but the files in its home, and start again under another boot ID."""
+        self.die()
+        until(lambda: self.outer_port not in self.segment.run("ip", "-oneline", "link"), "its cable is free")
+        for name in ("relay", "containerd", "kubelet"):
+            vars(self).pop(name, None)  # started in the former namespaces
+        for name in ("node", "relay"):
+            (self.home / f"{name}.log").unlink()  # which says that the former one is ready
+        self.boot_id = str(uuid.uuid4())
+        self.cgroup = cgroups.make(self.name)
+        self.running.clear()
+        self.holder = self.new_holder()
+        self.start()
 
     @property
     def pid(self) -> int:

@@ -23,7 +23,7 @@ MOVES: dict[str, Any] = {"tolerations": [GONE_QUIET | {"tolerationSeconds": 0}]}
 # minutes of rest, of damping and of silence would only make the tests longer
 SETTINGS = (
     "shrink_hold=500ms,cooldown=1s,cooldown_exhausted=1s,shrink_spread_max=100ms,"
-    "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s"
+    "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s,node_maximum=800"
 )
 TIMEOUT = 120.0
 INTERVAL = 0.5
@@ -84,14 +84,14 @@ class World:
 
 @pytest.fixture(scope="session")
 def started_world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    """Two nodes and a subnet of about a thousand addresses."""
+    """Two nodes and a subnet of about two thousand addresses."""
     home = tmp_path_factory.mktemp("cluster")
     cluster = Cluster(home)
     started: list[Any] = [cluster]
     try:
         cluster.start(NAMES)
         installation = Installation(
-            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/22", gateway="10.60.0.1", settings=SETTINGS
+            cluster.plane, home, subnet="vnet.pods", cidr="10.60.0.0/21", gateway="10.60.0.1", settings=SETTINGS
         )
         started.append(installation)
         multus = Multus(cluster)  # its kind comes first: for one that is missing a controller looks once a minute
