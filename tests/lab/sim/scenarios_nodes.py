@@ -97,6 +97,7 @@ async def a_rebooted_node_is_reregistered(driver: ScenarioDriver) -> None:
     driver.pause_controllers()
     cluster.reboot("a")
     await driver.wait_until(lambda: driver.served("a") == 6)
+    await driver.run_for(6)  # the agent reports its boot ID
     cluster.delete_node("a")
     cluster.register("a")
     await driver.run_for(3)
