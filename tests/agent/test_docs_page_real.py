@@ -71,6 +71,6 @@ def test_the_commands_of_the_page_work(reachable: ControlPlane, namespaces: Name
     assert 2 == len(set(addresses))
     assert f"{addresses[0]} is assigned to sandbox-one eth0" in done.stdout
     assert re.search(r'^cx_ipam_pod_allocated_ips\{.*subnet="pods".*\} 1\.0$', done.stdout, re.MULTILINE)
-    assert "\nsandbox-one-eth0\n" in done.stdout
+    assert re.search(r"^sandbox-one-eth0-[0-9a-f]{16}$", done.stdout, re.MULTILINE)
     assert re.search(r"15 grants, 0 assigned", done.stdout)
     assert "/opt/cni/bin/podpool\n/etc/cni/one/10-podpool.conflist\n" in done.stdout
