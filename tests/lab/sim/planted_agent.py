@@ -202,7 +202,7 @@ def the_last_used_address_is_assigned_first(patch: pytest.MonkeyPatch) -> None:
 
 def a_delete_releases_nothing(patch: pytest.MonkeyPatch) -> None:
     """A DEL ends the waiting ADD of its sandbox, and releases no address."""
-    patch.setattr(PoolIPAM, "release", lambda ipam, attachment: ipam.queue.cancel(attachment))
+    patch.setattr(PoolIPAM, "schedule_release", lambda ipam, attachment: ipam.queue.cancel(attachment))
 
 
 def an_agent_patches_without_a_change(patch: pytest.MonkeyPatch) -> None:
