@@ -37,9 +37,7 @@ CRI = "io.containerd.grpc.v1.cri"
 def containerd(home: Path, *, disabled: str = "[]") -> Iterator[Daemon]:
     config = home / "containerd.toml"
     config.write_text(CONFIG.format(home=home, disabled=disabled))
-    daemon = Daemon(
-        [program("containerd"), "--config", config], log=home / "log", ready=(home / "c.sock").exists
-    )
+    daemon = Daemon([program("containerd"), "--config", config], log=home / "log", ready=(home / "c.sock").exists)
     try:
         daemon.start()
         yield daemon

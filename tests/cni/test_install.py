@@ -16,7 +16,8 @@ import pytest
 from podpool.cli.commands.install import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
 from podpool.cni import install as installer
-from podpool.cni.install import PluginDoesNotRun, install, python_plugin, uninstall
+from podpool.cni.install import install, python_plugin, uninstall
+from podpool.cni.plugin_versions import PluginDoesNotRun
 from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput
 

@@ -76,7 +76,7 @@ COMMANDS = (
         *(_TEMPLATE, _BIN_DIR),
         Option(
             "cri-socket",
-            "CRI socket of the runtime, to find lost DELs. auto: containerd's or CRI-O's if present; none: by Pods only.",
+            "CRI socket of the runtime, to find lost DELs. auto: containerd's or CRI-O's, if any; none: by Pods only.",
             "auto",
         ),
         Option("taint", "Taint the node while Pods on it wait for addresses of the subnet.", "false", Type.BOOLEAN),
