@@ -30,9 +30,7 @@ def migrated(started_postgres: Postgres) -> Postgres:
     return started_postgres
 
 
-@pytest.fixture(
-    params=["lite-sqlite", pytest.param("real-postgres", marks=PLANE)]
-)
+@pytest.fixture(params=["lite-sqlite", pytest.param("real-postgres", marks=PLANE)])
 def envs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[ControllerEnvs]:
     """Environments on an API server and a database."""
     server, _, database = request.param.partition("-")
