@@ -10,14 +10,14 @@ from podpool.api.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
 from podpool.cni.protocol import Attachment
 
 
-def pod(name: str, *, uid: str = "", deleting: bool = False, host: bool = False, mirror: bool = False) -> Pod:
+def pod(name: str, *, uid: str = "", deleting: bool = False, host: bool = False, config_hash: str = "") -> Pod:
     return Pod(
         metadata=PodMeta(
             name=name,
             namespace="default",
             uid=uid or f"uid-{name}",
             deletion_timestamp="2026-01-01T00:00:00Z" if deleting else None,
-            annotations=PodAnnotations(mirror="hash" if mirror else None),
+            annotations=PodAnnotations(config_hash=config_hash or None),
         ),
         spec=PodSpec(host_network=host),
         status=PodStatus(phase="Pending"),
@@ -62,8 +62,9 @@ def test_the_address_of_an_earlier_pod_of_that_name_does_not_serve_the_new_one()
     assert 1 == unserved(pod("web-0", uid="new"), assigned=(identity("web-0", uid="old"),))
 
 
-def test_a_static_pod_is_known_by_its_name() -> None:
-    assert 0 == unserved(pod("static", uid="api", mirror=True), assigned=(identity("static", uid="kubelet"),))
+def test_a_static_pod_is_known_by_its_config_hash() -> None:
+    """Its mirror Pod has another UID."""
+    assert 0 == unserved(pod("static", uid="api", config_hash="hash"), assigned=(identity("static", uid="hash"),))
 
 
 def test_host_network_pods_and_pods_being_deleted_need_none() -> None:

@@ -3,7 +3,7 @@
 from podpool.agent.lost_grant_gc import unused_lost_grants
 from podpool.agent.pool import Pool
 from podpool.agent.records import Assigned, CooldownForced, NCAccepted, NCAdopted, PodIdentity
-from podpool.api.builtin import Pod, PodIP, PodMeta, PodSpec, PodStatus
+from podpool.api.builtin import Pod, PodAnnotations, PodIP, PodMeta, PodSpec, PodStatus
 from podpool.cni.protocol import Attachment
 from tests.agent.nc_samples import NC, grants, status
 
@@ -19,10 +19,11 @@ def pool_with_lost(*, additional_nc: bool = False) -> Pool:
     return pool
 
 
-def pod(name: str, *shown: str, phase: str = "Running", host: bool = False) -> Pod:
+def pod(name: str, *shown: str, phase: str = "Running", host: bool = False, config_hash: str | None = None) -> Pod:
     ips = tuple(PodIP(ip=each) for each in shown)
+    annotations = PodAnnotations(config_hash=config_hash)
     return Pod(
-        metadata=PodMeta(name=name, namespace="default", uid=f"uid-{name}"),
+        metadata=PodMeta(name=name, namespace="default", uid=f"uid-{name}", annotations=annotations),
         spec=PodSpec(host_network=host),
         status=PodStatus(phase=phase, pod_ips=ips),
     )
@@ -50,6 +51,17 @@ def test_but_not_one_that_sent_an_add_or_has_an_assignment_or_needs_none() -> No
         Assigned(grant="g1", attachment=Attachment(container_id="a", ifname="eth0"), pod=PodIdentity(uid="uid-a"))
     )
     assert {"g2"} == unused(pool, pod("a"))
+
+
+def test_a_static_pod_is_known_by_its_config_hash() -> None:
+    """Its mirror Pod has another UID than its sandbox."""
+    static = pod("a", config_hash="hash")
+    assert {"g1", "g2"} == unused(pool_with_lost(), static, added=("hash",))
+    pool = pool_with_lost()
+    attachment = Attachment(container_id="a", ifname="eth0")
+    pool.apply(Assigned(grant="g1", attachment=attachment, pod=PodIdentity(uid="hash")))
+    assert {"g2"} == unused(pool, static)
+    assert {"g1", "g2"} == unused(pool, pod("a", "10.0.1.1", config_hash="hash"))
 
 
 def test_addresses_of_additional_ncs_are_never_shown() -> None:

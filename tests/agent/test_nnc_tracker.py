@@ -9,7 +9,13 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.records import NCAdopted
 from podpool.agent.state import AgentState
-from podpool.api.azure import NetworkConfigSpec, NetworkConfigStatus, NodeNetworkConfig
+from podpool.api.azure import (
+    AGENT_ANNOTATION,
+    AgentReport,
+    NetworkConfigSpec,
+    NetworkConfigStatus,
+    NodeNetworkConfig,
+)
 from podpool.api.meta import ObjectMeta
 from podpool.kube.client import KubeClient
 from podpool.runtime.transport import Request, Response
@@ -94,3 +100,38 @@ def test_the_history_of_an_address_is_logged(caplog: pytest.LogCaptureFixture) -
     assert ["grants added", "grants pending release by a third party, no Pod gets them again", "grants returned"] == (
         history
     )
+
+
+class TestInheritedReport:
+    """What the former agent reported shows whether the journal is older."""
+
+    FORMER, OURS = AgentReport(version=7, boot_id="boot-0"), AgentReport(version=8, boot_id="boot-1")
+
+    def reporting(self, resource_version: str, report: AgentReport) -> NodeNetworkConfig:
+        annotations = {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}
+        metadata = ObjectMeta(resource_version=resource_version, annotations=annotations)
+        return msgspec.structs.replace(nnc(resource_version), metadata=metadata)
+
+    def test_it_is_not_ours_although_the_response_to_our_first_patch_was_lost(self) -> None:
+        tracked, _ = tracker()
+        tracked.observe(self.reporting("10", self.FORMER))
+        tracked.report_sent(self.OURS)
+        assert self.FORMER == tracked.inherited_report(self.reporting("11", self.OURS))
+
+    def test_nor_when_the_patch_is_sent_again(self) -> None:
+        tracked, _ = tracker()
+        tracked.observe(self.reporting("10", self.FORMER))
+        tracked.report_sent(self.OURS)
+        tracked.observe(self.reporting("11", self.OURS))
+        again = msgspec.structs.replace(self.OURS, demand=1)
+        tracked.report_sent(again)
+        assert self.FORMER == tracked.inherited_report(self.reporting("12", again))
+        tracked.report_written()
+        assert self.FORMER == tracked.inherited_report(self.reporting("13", AgentReport(version=9)))
+
+    def test_a_late_patch_of_the_former_agent_counts(self) -> None:
+        tracked, _ = tracker()
+        tracked.observe(self.reporting("10", self.FORMER))
+        tracked.report_sent(self.OURS)
+        late = msgspec.structs.replace(self.FORMER, version=9)
+        assert late == tracked.inherited_report(self.reporting("11", late))

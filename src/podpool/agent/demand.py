@@ -106,11 +106,9 @@ class PodDemand:
         known = {pod.key for pod in (*users, *waiting)} | self._deleted
         count, present = len(waiting), set[str]()
         for pod in pods:
-            keys = pod.metadata.uid, pod.key
+            keys = pod.add_keys
             if self._deleted:
                 present.update(keys)
-            if known.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp:
-                # the runtime has another UID for a static Pod than the API server
-                count += not (pod.is_mirror and any(each.qualified_name == pod.key for each in users))
+            count += known.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp
         self._deleted &= present
         return count

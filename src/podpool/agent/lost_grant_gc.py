@@ -54,14 +54,14 @@ def unused_lost_grants(pool: Pool, pods: Iterable[Pod], added: set[str]) -> list
     """Return the lost grants that no Pod uses now, or whose recorded user shows the address."""
     known = added | {each.pod.key for each in pool.assigned.values()}
     running = [pod for pod in pods if pod.needs_address]
-    unknown = [pod for pod in running if not known & {pod.metadata.uid, pod.key}]
+    unknown = [pod for pod in running if known.isdisjoint(pod.add_keys)]
     if any(not pod.status.pod_ips for pod in unknown):
         free = []
     else:
         # a Pod that sent an ADD shows the address of its earlier sandbox
-        not_added = [pod for pod in running if not added & {pod.metadata.uid, pod.key}]
+        not_added = [pod for pod in running if added.isdisjoint(pod.add_keys)]
         shown = {each.ip for pod in not_added for each in pod.status.pod_ips}
         free = [each.id for each in pool.unassigned_lost() if each.address not in shown and not (each.nc and unknown)]
-    shows = {(pod.metadata.uid, each.ip) for pod in running for each in pod.status.pod_ips}
+    shows = {(key, each.ip) for pod in running for each in pod.status.pod_ips for key in pod.add_keys}
     lost = [each for each in pool.assigned.values() if each.grant.id in pool.lost]
     return free + [each.grant.id for each in lost if (each.pod.uid, each.grant.address) in shows]

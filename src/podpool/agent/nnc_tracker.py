@@ -26,11 +26,12 @@ class NNCTracker:
         self.newest: NodeNetworkConfig | None = None
         self.reported_version = 0
         """The highest version ever seen in our annotation."""
-        self.inherited: AgentReport | None = None
-        """The annotation before this agent first wrote it; None until then."""
         self._deps = deps
         self._log = deps.log
         self._state = state
+        self._inherited: AgentReport | None = None
+        self._sent: tuple[AgentReport, AgentReport] | None = None
+        """Our last report, and the one before our first; its response may be lost."""
         self._requested: tuple[float, NetworkConfigStatus] | None = None
         self._logged: set[str] = set()
 
@@ -62,10 +63,22 @@ class NNCTracker:
         if self.newest is since:
             self.observe(nnc, quorum=True)
 
-    def report_written(self, on: NodeNetworkConfig | None) -> None:
+    def inherited_report(self, nnc: NodeNetworkConfig) -> AgentReport:
+        """Return the annotation of an NNC as it was before this agent first wrote it."""
+        if self._inherited is not None:
+            return self._inherited
+        shown = own_report(nnc)
+        return self._sent[1] if self._sent and self._sent[0] == shown else shown
+
+    def report_sent(self, report: AgentReport) -> None:
+        """Keep what a report replaces if it is written, whether or not a response arrives."""
+        if self._inherited is None and self.newest:
+            self._sent = report, self.inherited_report(self.newest)
+
+    def report_written(self) -> None:
         """Keep the annotation that our first report replaced."""
-        if self.inherited is None and on:
-            self.inherited = own_report(on)
+        if self._sent:
+            self._inherited = self._sent[1]
 
     def own_nc(self) -> NetworkContainer | None:
         """Return our own NC in the newest NNC."""

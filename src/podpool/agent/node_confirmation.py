@@ -180,7 +180,7 @@ class NodeConfirmation:
 
     def _find_loss(self, nc: NetworkContainer, nnc: NodeNetworkConfig) -> _JournalLoss | None:
         """Return whether grants of an NC may be in use without a record in the journal."""
-        pool, report = self._state.pool, self._nnc.inherited or own_report(nnc)
+        pool, report = self._state.pool, self._nnc.inherited_report(nnc)
         # an agent of this boot reported it, unless the NNC was created anew since; its sandboxes may still run
         same_boot = report.boot_id in ("", pool.boot_id)
         dynamic = [each for each in nnc.status.network_containers if not unsupported_reason(each)]

@@ -138,8 +138,9 @@ class PoolMonitor:
         before = self._nnc.newest
         annotations = {AGENT_ANNOTATION: msgspec.json.encode(report).decode()}
         kube, node, patch = self._deps.kube, self._deps.node, {**body, "metadata": {"annotations": annotations}}
+        self._nnc.report_sent(report)
         response = await kube.merge_patch(NODE_NETWORK_CONFIGS, node, patch, namespace=NAMESPACE, precondition=version)
-        self._nnc.report_written(before)
+        self._nnc.report_written()
         self._nnc.observe_response(response, since=before)
 
     async def _refresh(self) -> None:

@@ -50,7 +50,6 @@ class Node(KubeObject, frozen=True, kw_only=True):
 class PodAnnotations(ApiStruct, frozen=True, kw_only=True):
     """The used annotations."""
 
-    mirror: str | None = msgspec.field(name="kubernetes.io/config.mirror", default=None)
     config_hash: str | None = msgspec.field(name="kubernetes.io/config.hash", default=None)
     """Of a static Pod: its UID in the runtime."""
 
@@ -89,9 +88,9 @@ class Pod(KeyedObject, frozen=True, kw_only=True):
     status: PodStatus = PodStatus()
 
     @property
-    def is_mirror(self) -> bool:
-        """Whether it is the mirror Pod of a static Pod, which has another UID in the runtime."""
-        return self.metadata.annotations.mirror is not None
+    def add_keys(self) -> tuple[str, ...]:
+        """What an ADD of its sandbox names it by: its UID, of a static Pod the config hash, else namespace/name."""
+        return self.metadata.uid, self.metadata.annotations.config_hash or self.metadata.uid, self.key
 
     @property
     def needs_address(self) -> bool:

@@ -11,6 +11,7 @@ pytestmark = pytest.mark.simulation
 
 FAILED_SEEDS = {
     "narrow-damaged-journals": (1223, 1866, 1989, 2022, 2058, 2117, 2119, 3312),
+    "narrow-lost-dels-pods-only": (134,),
     "slices": (10027, 10117, 10174, 10253, 11086),
     "slices-restores": (1, 10175, 10527, 10631, 10715, 10786, 10884, 11055, 11121, 12325),
 }
