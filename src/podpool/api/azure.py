@@ -194,7 +194,7 @@ class ClusterSubnetStatus(ApiStruct, frozen=True, kw_only=True):
     exhausted: bool | None = None
     """Whether the subnet is exhausted."""
     timestamp: str | None = None
-    """When exhaustion or scaler last changed."""
+    """When the status last changed."""
     scaler: PublishedScaler = PublishedScaler()
     nodes: int | None = None
     """About how many nodes share the subnet, in all clusters: they release addresses one after the other."""

@@ -7,10 +7,10 @@
 | exhausted | is exhausted | has less than one in twenty |
 
 The roomy level is longer than the kernel keeps connections without an answer (120 s for SYN_SENT). A level is a
-preference: while another address is available, none is assigned or granted before. An address that has cooled down for
-the shortest level may be assigned when there is no other, so that a long cooldown refuses no Pod.
+preference: before it has passed, an address is assigned or granted only if there is no other, and never before the
+shortest level has passed. So a long roomy level refuses no Pod.
 
-So a node needs no additional addresses for a long cooldown: it keeps an address after use, and counts it in its demand,
+A node needs no additional addresses for a long roomy level: it keeps an address after use, and counts it in its demand,
 for the filling level at most. What it releases then takes the remaining time along.
 """
 
@@ -24,11 +24,11 @@ class CooldownInForce(msgspec.Struct, frozen=True):
     """The times that a node applies, in seconds; each is at most the one before."""
 
     level: float
-    """An address is assigned after so long if there is another that has been free for longer."""
+    """Before that, an address is assigned only if there is no other."""
     retention: float
-    """So long it counts as demand and is not released."""
+    """Until then, an address counts as demand and is not released."""
     shortest: float
-    """Never before."""
+    """Before that, an address is not assigned, even if there is no other."""
 
 
 class CooldownLevels(msgspec.Struct, frozen=True):

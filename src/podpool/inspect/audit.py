@@ -221,8 +221,9 @@ def _overlap(text: str, held: Prefix) -> bool:
 
 
 def _aligned(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
-    """Alignment of nodes that have what they requested and use the batch in force, in subnets that are not short.
+    """Alignment of nodes that have what they requested and use the batch in force.
 
+    Skipped at the node's maximum, and if the subnet is exhausted or does not have enough free addresses.
     The reactive mode counts batches without the primary.
     """
     decided = {each.metadata.name: each.status for each in snapshot.cluster_subnets}

@@ -281,19 +281,19 @@ class SubnetSpec(LedgerMessage, frozen=True, kw_only=True):
     reserved_for_primaries: int = 4
     """This many free addresses are granted as primaries only."""
     cooldown_roomy: float = 130.0
-    """In force while the subnet has its configured batch,"""
+    """Cooldown while the subnet has its configured batch."""
     cooldown_filling: float = 30.0
-    """while it has a smaller one,"""
+    """Cooldown while the subnet has a smaller batch."""
     cooldown_exhausted: float = 5.0
-    """and while it is exhausted. Also the least time after which an address is granted when no other is free."""
+    """Cooldown while the subnet is exhausted. A used address is never granted before it has passed."""
     batch: int = 16
     buffer: int = 50
     upper_threshold: int = 90
     lower_threshold: int = 80
     step_up_margin: int = 5
-    """The batch rises when the higher one leaves this share of the subnet free below `upper_threshold`,"""
+    """The batch rises when the higher one leaves this share of the subnet free below `upper_threshold`."""
     step_up_hold: float = 60.0
-    """for this long."""
+    """Time for which the higher batch must fit before the batch rises."""
 
     def with_settings(self, settings: Settings) -> Self:
         """Return the spec with the subnet's part of the settings."""

@@ -81,7 +81,11 @@ COMMANDS = (
         ),
         Option("taint", "Taint the node while Pods on it wait for addresses of the subnet.", "false", Type.BOOLEAN),
         Option("whereabouts-namespace", f"{_NAMESPACE} Empty: serve no Whereabouts ranges.", "kube-system"),
-        Option("flat-file-dir", "Directory of Whereabouts' flat files. Default: whereabouts.d below /etc/cni/net.d."),
+        Option(
+            "flat-file-dir",
+            "Directory of Whereabouts' flat files. Default: whereabouts.d below /etc/kubernetes/cni/net.d, "
+            "/etc/cni/net.d and /host/etc/cni/net.d.",
+        ),
         _THIRD_PARTY,
         Option("underlay", "URL of the host agent that programs addresses, such as Azure's http://168.63.129.16."),
         *(shared.SETTINGS, KUBECONFIG),

@@ -1,4 +1,4 @@
-"""The fair queue of a subnet that is short of addresses.
+"""The fair queue of a subnet without enough free addresses.
 
 Waiting Pods come before buffers; among equals the longest waiting NC comes first. Addresses are granted on request
 only, so the share of an NC that is ahead in the queue but not in the request is set aside, and its controller is
