@@ -33,7 +33,7 @@ JSON_COLUMNS = {
     "network_container.row": NcRow,
     "token.row": TokenRow,
     "event.events": tuple[AllocationEvent, ...],
-    "change.changed_keys": ChangedKeys,
+    "commit_change.changed_keys": ChangedKeys,
 }
 COLUMNS = {"pod_usage": PodUsageRow, "allocation_period": AllocationPeriodRow, "ledger": LedgerRow}
 """Tables whose columns are read by the names, or in the order, of a struct's fields; `ledger` is that of PostgreSQL."""

@@ -104,7 +104,7 @@ class _PostgresDatabase:
         if image is None:
             for table in reversed(list(TABLES)):
                 await self._connection.execute(f"DELETE FROM {table}")  # noqa: S608  our tables
-            await self._connection.execute("DELETE FROM change; INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0, 0)")
+            await self._connection.execute("DELETE FROM commit_change; INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0, 0)")
         else:
             header = await restore(self._connection, io.BytesIO(image), rng=rng)
             if detect_rollback(detector, revision=header.revision) is None:  # an undetected copy

@@ -2,15 +2,21 @@
 
 import asyncio
 import io
+import json
+import random
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import asyncpg
+import msgspec
 import pytest
 
 from parts.postgres import Postgres
+from podpool.core.cooldown import CooldownLevels
 from podpool.ledger.admin_messages import PodReport, PodUsage
+from podpool.ledger.domain.rows import SubnetRow
+from podpool.ledger.errors import Invalid
 from podpool.ledger.storage.backup import (
     TABLES,
     BackupHeader,
@@ -22,9 +28,11 @@ from podpool.ledger.storage.backup import (
     write_backup,
 )
 from podpool.ledger.storage.fsck import check
-from podpool.ledger.storage.postgres.backup import back_up
+from podpool.ledger.storage.postgres.backup import back_up, restore
 from podpool.ledger.storage.postgres.connection import migrate as migrate_postgres
 from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.sqlite.backup import back_up as back_up_sqlite
+from podpool.ledger.storage.sqlite.backup import restore as restore_sqlite
 from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
 from tests.ledger.harness import Leader, LedgerHarness, ids, item, run
 
@@ -57,6 +65,42 @@ def rows() -> list[BackupRow]:
     return list(read_rows(file))
 
 
+@pytest.fixture(scope="module")
+def single_cooldown_rows(rows: list[BackupRow]) -> list[BackupRow]:
+    """The same in the version with a single cooldown, where subnets did not count their NCs."""
+    cooldowns = {"pods": {"cooldown": 60.0, "cooldown_exhausted": 10.0}, "six": {}}
+
+    def former(table: str, columns: tuple[str, ...], row: tuple[object, ...]) -> BackupRow:
+        if table != "subnet":
+            return table, columns, row
+        subnet = json.loads(str(row[-1]))
+        del subnet["network_containers"]
+        subnet["spec"] |= cooldowns[subnet["spec"]["name"]]
+        return table, columns, (*row[:-1], json.dumps(subnet))
+
+    return [former(*each) for each in rows]
+
+
+def cooldowns_of(rows: list[BackupRow]) -> dict[str, CooldownLevels]:
+    subnets = [msgspec.json.decode(str(row[-1]), type=SubnetRow) for table, _, row in rows if table == "subnet"]
+    return {subnet.spec.name: subnet.spec.cooldown_levels for subnet in subnets}
+
+
+CONVERTED = {"pods": CooldownLevels(130.0, 60.0, 10.0), "six": CooldownLevels(130.0, 30.0, 5.0)}
+
+
+def write_former_backup(path: Path, rows: list[BackupRow], *, schema: int = 3) -> None:
+    tables = [(table, [row for each, _, row in rows if each == table]) for table in TABLES]
+    with path.open("wb") as file:
+        write_backup(file, BackupHeader(schema=schema, revision=9), tables)
+
+
+def read_backup(file: io.BytesIO) -> list[BackupRow]:
+    file.seek(0)
+    read_header(file)
+    return list(read_rows(file))
+
+
 def test_both_databases_have_the_same_versions() -> None:
     assert len(migration_scripts("sqlite")) == len(migration_scripts("postgres"))
 
@@ -80,6 +124,43 @@ class TestSqlite:
         assert sqlite_schema(connection) == sqlite_schema(new)
         new.close()
         connection.close()
+
+    def test_cooldown_becomes_the_filling_level(self, single_cooldown_rows: list[BackupRow], tmp_path: Path) -> None:
+        connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
+        migrate_sqlite(connection, upto=3)
+        connection.execute("DELETE FROM ledger")
+        for table, columns, row in single_cooldown_rows:
+            connection.execute(insert(table, columns, "?" * len(columns)), row)
+        migrate_sqlite(connection)
+        found = [
+            (table, TABLES[table], tuple(row)) for table in TABLES for row in connection.execute(select_all(table))
+        ]
+        connection.close()
+        assert [] == check(found).faults
+        assert CONVERTED == cooldowns_of(found)
+
+    def test_backup_of_an_earlier_version_is_converted(
+        self, single_cooldown_rows: list[BackupRow], tmp_path: Path
+    ) -> None:
+        write_former_backup(tmp_path / "backup", single_cooldown_rows)
+        restored = io.BytesIO()
+        with (tmp_path / "backup").open("rb") as file:
+            restore_sqlite(tmp_path / "ledger.db", file)
+        back_up_sqlite(tmp_path / "ledger.db", restored)
+        found = read_backup(restored)
+        assert [] == check(found).faults
+        assert CONVERTED == cooldowns_of(found)
+
+    def test_later_versions_are_refused(self, rows: list[BackupRow], tmp_path: Path) -> None:
+        later = len(VERSIONS) + 1
+        connection = new_sqlite()
+        connection.execute(f"PRAGMA user_version={later}")
+        with pytest.raises(Invalid, match=f"the database has version {later}"):
+            migrate_sqlite(connection)
+        connection.close()
+        write_former_backup(tmp_path / "backup", rows, schema=later)
+        with (tmp_path / "backup").open("rb") as file, pytest.raises(Invalid, match=f"the backup has version {later}"):
+            restore_sqlite(tmp_path / "ledger.db", file)
 
     def test_backup_has_every_table_and_column(self) -> None:
         connection = new_sqlite()
@@ -127,6 +208,68 @@ class TestPostgres:
             await migrate_postgres(fresh)
             assert await postgres_schema(fresh) == await postgres_schema(connection)
             await fresh.close()
+            await connection.close()
+
+        asyncio.run(main())
+
+    def test_cooldown_becomes_the_filling_level(self, single_cooldown_rows: list[BackupRow], url: str) -> None:
+        async def main() -> list[BackupRow]:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection, upto=3)
+            for table, columns, row in single_cooldown_rows:
+                if table != "ledger":
+                    placeholders = [f"${number}" for number in range(1, len(columns) + 1)]
+                    await connection.execute(insert(table, columns, placeholders), *row)
+            await migrate_postgres(connection)
+            file = io.BytesIO()
+            await back_up(connection, file)
+            await connection.close()
+            return read_backup(file)
+
+        found = asyncio.run(main())
+        assert [] == check(found).faults
+        assert CONVERTED == cooldowns_of(found)
+
+    def test_backup_of_an_earlier_version_is_converted(
+        self, single_cooldown_rows: list[BackupRow], url: str, tmp_path: Path
+    ) -> None:
+        async def main() -> list[BackupRow]:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection)
+            with (tmp_path / "backup").open("rb") as file:
+                await restore(connection, file, rng=random.Random(1))  # noqa: S311  reproducible
+            restored = io.BytesIO()
+            await back_up(connection, restored)
+            await connection.close()
+            return read_backup(restored)
+
+        write_former_backup(tmp_path / "backup", single_cooldown_rows)
+        found = asyncio.run(main())
+        assert [] == check(found).faults
+        assert CONVERTED == cooldowns_of(found)
+
+    def test_replica_of_a_former_version_cannot_commit(self, url: str) -> None:
+        """It would drop fields of the rows: the table that each of its commits writes has another name."""
+
+        async def main() -> None:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection, upto=3)
+            commit = await connection.prepare("INSERT INTO change VALUES ($1, 1, '{}')")
+            await commit.fetch(1)
+            await migrate_postgres(connection)
+            with pytest.raises(asyncpg.PostgresError):
+                await commit.fetch(2)
+            await connection.close()
+
+        asyncio.run(main())
+
+    def test_later_versions_are_refused(self, url: str) -> None:
+        async def main() -> None:
+            connection = await asyncpg.connect(url)
+            await migrate_postgres(connection)
+            await connection.execute("INSERT INTO schema_version VALUES ($1)", len(VERSIONS) + 1)
+            with pytest.raises(Invalid, match="the database has version"):
+                await migrate_postgres(connection)
             await connection.close()
 
         asyncio.run(main())

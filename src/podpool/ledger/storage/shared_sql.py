@@ -1,8 +1,10 @@
 """SQL for both databases: the numbered migration scripts, and the conditions of history queries."""
 
 from importlib import resources
+from importlib.resources.abc import Traversable
 
 from podpool.ledger.domain.rows import HistoryQuery
+from podpool.ledger.errors import Invalid
 
 _HELD_BY_NODE = (
     "EXISTS (SELECT 1 FROM allocation_period AS period"
@@ -13,8 +15,24 @@ _HELD_BY_NODE = (
 
 def migration_scripts(dialect: str) -> list[str]:
     """Return the migration scripts of a database in order. The same number creates the same tables in both."""
+    return [each.read_text() for each in _migration_files(dialect)]
+
+
+def row_conversions(dialect: str, *, since: int) -> list[str]:
+    """Return the scripts after a version that convert rows. They can be repeated, on the rows of an older backup."""
+    return [each.read_text() for each in _migration_files(dialect)[since:] if each.name.endswith("_rows.sql")]
+
+
+def check_version(what: str, version: int) -> None:
+    """Refuse the tables of a later version: this one would drop fields of their rows."""
+    known = len(_migration_files("sqlite"))
+    if version > known:
+        raise Invalid(f"the {what} has version {version} of the tables, this podpool knows {known}: upgrade it")
+
+
+def _migration_files(dialect: str) -> list[Traversable]:
     folder = resources.files("podpool.ledger.storage").joinpath("migrations", dialect)
-    return [each.read_text() for each in sorted(folder.iterdir(), key=lambda each: each.name)]
+    return sorted(folder.iterdir(), key=lambda each: each.name)
 
 
 def periods_condition(query: HistoryQuery, placeholder: str) -> tuple[str, tuple[object, ...]]:

@@ -128,3 +128,27 @@ ALTER TABLE pod_usage ADD COLUMN node text NOT NULL DEFAULT '';
 CREATE INDEX pod_usage_name ON pod_usage (name, since);
 CREATE INDEX pod_usage_node ON pod_usage (node, since);
 CREATE INDEX pod_usage_address ON pod_usage (address, since);
+-- 0004_cooldown_levels_rows.sql
+ALTER TABLE IF EXISTS change RENAME TO commit_change;
+UPDATE subnet SET row = (
+  jsonb_set(
+    row::jsonb,
+    '{spec}',
+    (row::jsonb -> 'spec') - 'cooldown' || jsonb_build_object(
+      'cooldown_roomy', greatest((row::jsonb #>> '{spec,cooldown}')::double precision, 130),
+      'cooldown_filling', (row::jsonb #>> '{spec,cooldown}')::double precision,
+      'cooldown_exhausted',
+      least(
+        coalesce((row::jsonb #>> '{spec,cooldown_exhausted}')::double precision, 5),
+        (row::jsonb #>> '{spec,cooldown}')::double precision
+      )
+    )
+  )
+)::text WHERE row::jsonb -> 'spec' ? 'cooldown';
+UPDATE subnet SET row = jsonb_set(row::jsonb, '{network_containers}', to_jsonb(counted.ncs))::text
+FROM (
+  SELECT subnet.number, count(nc.number) AS ncs
+  FROM subnet LEFT JOIN network_container AS nc ON nc.subnet = subnet.number AND nc.closed = 0
+  GROUP BY subnet.number
+) AS counted
+WHERE counted.number = subnet.number AND row::jsonb -> 'network_containers' IS DISTINCT FROM to_jsonb(counted.ncs);

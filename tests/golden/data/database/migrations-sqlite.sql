@@ -116,3 +116,21 @@ ALTER TABLE pod_usage ADD COLUMN node TEXT NOT NULL DEFAULT '';
 CREATE INDEX pod_usage_name ON pod_usage (name, since);
 CREATE INDEX pod_usage_node ON pod_usage (node, since);
 CREATE INDEX pod_usage_address ON pod_usage (address, since);
+-- 0004_cooldown_levels_rows.sql
+UPDATE subnet SET row = json_remove(
+  json_set(
+    row,
+    '$.spec.cooldown_roomy', max(json_extract(row, '$.spec.cooldown'), 130.0),
+    '$.spec.cooldown_filling', json_extract(row, '$.spec.cooldown'),
+    '$.spec.cooldown_exhausted',
+    min(coalesce(json_extract(row, '$.spec.cooldown_exhausted'), 5.0), json_extract(row, '$.spec.cooldown'))
+  ),
+  '$.spec.cooldown'
+) WHERE json_extract(row, '$.spec.cooldown') IS NOT NULL;
+UPDATE subnet SET row = json_set(row, '$.network_containers', counted.ncs)
+FROM (
+  SELECT subnet.number, count(nc.number) AS ncs
+  FROM subnet LEFT JOIN network_container AS nc ON nc.subnet = subnet.number AND NOT nc.closed
+  GROUP BY subnet.number
+) AS counted
+WHERE counted.number = subnet.number AND json_extract(row, '$.network_containers') IS NOT counted.ncs;

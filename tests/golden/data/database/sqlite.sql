@@ -111,4 +111,4 @@ CREATE TABLE token (
   id TEXT PRIMARY KEY,
   row TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-PRAGMA user_version=3;
+PRAGMA user_version=4;

@@ -14,7 +14,7 @@ from podpool.ledger.storage.backup import (
     select_all,
     write_backup,
 )
-from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.shared_sql import check_version, migration_scripts, row_conversions
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -36,13 +36,16 @@ async def back_up(connection: "Connection", file: BinaryIO) -> int:
 async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Random) -> BackupHeader:
     """Replace the content of the database by a backup, atomically; running replicas detect it and recover."""
     header = read_header(file)
+    check_version("backup", header.schema)
     async with connection.transaction():
         await connection.execute("SELECT commit_token FROM ledger FOR UPDATE")
         for table in reversed(list(TABLES)):
             await connection.execute(f"DELETE FROM {table}")  # noqa: S608  our own names
-        await connection.execute("DELETE FROM change")
+        await connection.execute("DELETE FROM commit_change")
         for (table, columns), batch in groupby(read_rows(file), key=lambda row: row[:2]):
             await _insert(connection, table, columns, (row for *_, row in batch), rng)
+        for script in row_conversions("postgres", since=header.schema):
+            await connection.execute(script)
         await connection.execute(
             "UPDATE ledger SET last_subnet = (SELECT coalesce(max(number), 0) FROM subnet),"
             " last_nc = (SELECT coalesce(max(number), 0) FROM network_container)"

@@ -40,9 +40,9 @@ WITH ledger_row AS (
     system_identifier = $8, timeline = $9
   WHERE commit_token = $1 RETURNING 1
 ), changes AS (
-  INSERT INTO change (number, commit_token, changed_keys) SELECT $5, $4, $10 FROM ledger_row
+  INSERT INTO commit_change (number, commit_token, changed_keys) SELECT $5, $4, $10 FROM ledger_row
 ), trimmed AS (
-  DELETE FROM change WHERE number = $5 - $11
+  DELETE FROM commit_change WHERE number = $5 - $11
 ), clusters AS (
   INSERT INTO cluster (id, row)
   SELECT new.* FROM ledger_row, unnest($12::text[], $13::text[]) AS new
@@ -119,7 +119,7 @@ async def write_changes(
 
 async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) -> bool:
     """Read what other replicas have written since the cache was current; returns False if that is not known."""
-    statement = "SELECT commit_token, changed_keys FROM change WHERE number >= $1 ORDER BY number"
+    statement = "SELECT commit_token, changed_keys FROM commit_change WHERE number >= $1 ORDER BY number"
     found = await connection.fetch(statement, cache.ledger.commits)
     if len(found) != ledger.commits - cache.ledger.commits + 1:
         return False

@@ -11,7 +11,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from podpool.ledger.errors import Unavailable
-from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.shared_sql import check_version, migration_scripts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -78,7 +78,9 @@ async def migrate(connection: "Connection", *, upto: int | None = None) -> None:
         async with connection.transaction():
             await connection.execute("SELECT pg_advisory_xact_lock($1)", _MIGRATION_LOCK)
             await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)")
-            if number > (await connection.fetchval("SELECT max(version) FROM schema_version") or 0):
+            version = await connection.fetchval("SELECT max(version) FROM schema_version") or 0
+            check_version("database", version)
+            if number > version:
                 await connection.execute(script)
                 await connection.execute("INSERT INTO schema_version VALUES ($1)", number)
 

@@ -15,7 +15,7 @@ from podpool.ledger.storage.backup import (
     write_backup,
 )
 from podpool.ledger.storage.rollback_detector import FileRollbackDetector
-from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.shared_sql import check_version, migration_scripts, row_conversions
 from podpool.ledger.storage.sqlite.repository import connect
 
 
@@ -39,9 +39,10 @@ def restore(path: Path, file: BinaryIO) -> BackupHeader:
     detector = FileRollbackDetector(path)  # raises while a ledger uses the database
     try:
         header = read_header(file)
+        check_version("backup", header.schema)
         new = path.with_name(f"{path.name}.new")
         new.unlink(missing_ok=True)
-        _fill(new, file)
+        _fill(new, file, schema=header.schema)
         detector.mark_restored(header.revision)
         for leftover in ("-wal", "-shm"):
             path.with_name(f"{path.name}{leftover}").unlink(missing_ok=True)
@@ -51,7 +52,7 @@ def restore(path: Path, file: BinaryIO) -> BackupHeader:
     return header
 
 
-def _fill(path: Path, file: BinaryIO) -> None:
+def _fill(path: Path, file: BinaryIO, *, schema: int) -> None:
     connection = connect(str(path))
     try:
         connection.execute("BEGIN")
@@ -60,6 +61,8 @@ def _fill(path: Path, file: BinaryIO) -> None:
             placeholders = ", ".join("?" * len(columns))
             connection.execute(f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})", row)  # noqa: S608  our own names
         connection.execute("COMMIT")
+        for script in row_conversions("sqlite", since=schema):
+            connection.executescript(f"BEGIN;\n{script}\nCOMMIT;")
         connection.execute("PRAGMA journal_mode=DELETE").close()
     finally:
         connection.close()

@@ -12,7 +12,7 @@ from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.repository import Membership
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.shared_sql import check_version, migration_scripts
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
@@ -36,6 +36,7 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
 def migrate(connection: sqlite3.Connection, *, upto: int | None = None) -> None:
     """Apply missing migrations, each in its own transaction."""
     (version,) = connection.execute("PRAGMA user_version").fetchone()
+    check_version("database", version)
     for number, script in enumerate(migration_scripts("sqlite")[:upto], start=1):
         if number > version:
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
