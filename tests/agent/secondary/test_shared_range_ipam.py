@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Awaitable
 
+import msgspec
 import pytest
 
 from podpool.agent.secondary.ippool_batcher import MAX_SLEEP_FOR_RACE, IPPoolBatcher, PoolRequest, ReleasedWhileWaiting
@@ -10,6 +11,7 @@ from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
+from podpool.whereabouts.config import IpamConfig
 from tests.agent.secondary.shared_range_env import (
     REQUEST_TIMEOUT,
     SYSTEM,
@@ -216,15 +218,76 @@ class TestAdd:
         await asyncio.sleep(60.0)
         assert {} == await holders(cluster)
 
+
+class TestRepeatedAdd:
+    """The runtime repeats the ADD of a sandbox that has an address: it stays until the DEL, whatever the outcome."""
+
+    @pytest.mark.parametrize("edited", [ONE, network("10.0.0.0/28"), network("10.0.0.0/24", network_name="blue")])
+    @pytest.mark.parametrize("pod_uid", ["", "not in the records of the previous agent"])
+    def test_one_that_fails_releases_nothing(self, edited: IpamConfig, pod_uid: str) -> None:
+        @in_cluster
+        async def test(cluster: SharedRangeCluster) -> None:
+            node = cluster.node("a")
+            await node.add(pod_interface("p"), ONE)
+            node.transport.cut = True
+            request = msgspec.structs.replace(node.request(pod_interface("p"), edited), pod_uid=pod_uid)
+            assert ErrorCode.TRY_AGAIN_LATER == (await failure(node.ipam.allocate(request))).code
+            node.transport.cut = False
+            await asyncio.sleep(60.0)
+            assert {"10.0.0.1": "c-p"} == await holders(cluster)
+            assert [("10.0.0.1",)] == [each.addresses for each in node.ipam.interfaces()]
+
+        test()
+
+    @pytest.mark.parametrize("deferred", [False, True])
+    def test_what_it_had_of_the_former_range_is_released_if_the_new_one_is_full(self, deferred: bool) -> None:
+        @in_cluster
+        async def test(cluster: SharedRangeCluster) -> None:
+            node, full = cluster.node("a"), network("10.9.0.0/30")
+            await cluster.fill("10.9.0.0/30", (1, pod_interface("x")), (2, pod_interface("y")))
+            await node.add(pod_interface("p"), ONE)
+            if deferred:
+                node.transport.cut = True
+                await node.delete(pod_interface("p"), ONE)
+                node.transport.cut = False
+            assert "is free: 2 are allocated" in (await failure(node.add(pod_interface("p"), full))).message
+            await asyncio.sleep(60.0)
+            assert deferred is ("10.0.0.1" not in await holders(cluster))
+            await node.ipam.release(node.request(pod_interface("p"), full).attachment)
+            assert {"c-x", "c-y"} == set((await holders(cluster)).values())
+
+        test()
+
     @in_cluster
-    async def test_a_repeated_add_that_fails_releases_nothing(self, cluster: SharedRangeCluster) -> None:
+    async def test_a_del_releases_the_former_and_the_new_range(self, cluster: SharedRangeCluster) -> None:
         node = cluster.node("a")
         await node.add(pod_interface("p"), ONE)
-        node.transport.cut = True
-        assert ErrorCode.TRY_AGAIN_LATER == (await failure(node.add(pod_interface("p"), ONE))).code
-        node.transport.cut = False
-        await asyncio.sleep(60.0)
-        assert {"10.0.0.1": "c-p"} == await holders(cluster)
+        assert ("10.9.0.1",) == await node.add(pod_interface("p"), network("10.9.0.0/24"))
+        assert [("10.9.0.1",)] == [each.addresses for each in node.ipam.interfaces()]
+        await node.ipam.release(node.request(pod_interface("p"), ONE).attachment)
+        assert {} == await holders(cluster)
+
+    @pytest.mark.parametrize("killed", [False, True])
+    def test_the_address_of_an_interrupted_one_is_restored(self, killed: bool) -> None:
+        @in_cluster
+        async def test(cluster: SharedRangeCluster) -> None:
+            node, copy = cluster.node("a"), cluster.server.store.snapshot()
+            await node.add(pod_interface("p"), ONE)
+            request = msgspec.structs.replace(node.request(pod_interface("p"), ONE), pod_uid="new")
+            adding = asyncio.get_running_loop().create_task(node.ipam.allocate(request))
+            await asyncio.sleep(0.001)
+            if killed:
+                await node.kill()
+            adding.cancel()
+            await asyncio.gather(adding, return_exceptions=True)
+            cluster.server.store.restore(copy)
+            if killed:
+                node.start()
+            node.ipam.on_restored()
+            await asyncio.sleep(5.0)
+            assert {"10.0.0.1": "c-p"} == await holders(cluster)
+
+        test()
 
 
 class TestSealedPool:

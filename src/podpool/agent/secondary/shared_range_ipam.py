@@ -141,7 +141,7 @@ class SharedRangeIPAM:
         self._reject_sliced(request)
         if request.attachment in self._deleting:
             raise _cni_error(ReleasedWhileWaiting())
-        allocation = self._put_new(request)
+        before, allocation = self._log.allocations.get(request.attachment), self._put_new(request)
         stored: dict[str, Address] = {}
         with self._adds.add(request.attachment) as deleted:
             try:
@@ -151,27 +151,31 @@ class SharedRangeIPAM:
                         raise ReleasedWhileWaiting
             except PodpoolError as error:
                 if not self._adds.has_other(request.attachment, than=deleted):
-                    await self._undo(allocation, error, stored=bool(stored))
+                    nothing_stored = isinstance(error, _NOTHING_STORED) and not stored and before is None
+                    await self._undo(allocation, error, nothing_stored=nothing_stored)
                 raise _cni_error(error) from error
-        self._log.put(msgspec.structs.replace(allocation, addresses=tuple(map(str, stored.values()))))
+        ranges, addresses = dict.fromkeys((*stored, *allocation.ranges)), map(str, stored.values())
+        self._log.put(msgspec.structs.replace(allocation, ranges=tuple(ranges), addresses=tuple(addresses)))
         return tuple(stored[str(each.prefix)] for each in request.ranges)
 
-    async def _undo(self, allocation: SharedAllocation, error: PodpoolError, *, stored: bool) -> None:
+    async def _undo(self, allocation: SharedAllocation, error: PodpoolError, *, nothing_stored: bool) -> None:
         """Release what a failed ADD may have stored. What an earlier ADD of the sandbox has stays, until its DEL."""
         known = self._log.allocations.get(allocation.attachment)
         if known and known.addresses:
             return
-        if isinstance(error, _NOTHING_STORED) and not stored:
+        if nothing_stored:
             self._log.remove(allocation.attachment)
         else:
             await self._defer_release(allocation, error)
 
     def _put_new(self, request: AddressRequest) -> SharedAllocation:
-        """Log what an interface is about to have, unless a former ADD has logged it, and return it."""
+        """Log what an interface is about to have, and return it. What an earlier ADD has logged stays in the log."""
         known, boot_id = self._log.allocations.get(request.attachment), self._deps.boot_id
         new = msgspec.structs.replace(_allocation(request), boot_id=boot_id, added=self._deps.clock.boot())
-        if known and known == msgspec.structs.replace(new, addresses=known.addresses, added=known.added):
-            return known
+        if known and known.network_name == new.network_name:
+            new = _repeated(known, new)
+        elif known and known.addresses and not known.releasing:
+            return new  # logged when it is allocated: a record is of one network
         self._log.put(new)
         return new
 
@@ -326,11 +330,20 @@ def _allocation_to_release(known: SharedAllocation | None, request: AddressReque
     requested = _allocation(request) if request and request.ranges else None
     if known is None or requested is None or known.network_name != requested.network_name:
         return known or requested
-    return msgspec.structs.replace(
-        known,
-        ranges=tuple(dict.fromkeys((*known.ranges, *requested.ranges))),
-        reserved=known.reserved or requested.reserved,
-    )
+    return _with_ranges(known, known, requested)
+
+
+def _repeated(known: SharedAllocation, new: SharedAllocation) -> SharedAllocation:
+    """Return the allocations of a sandbox whose ADD is repeated: it keeps its addresses until the ADD succeeds."""
+    addresses = () if known.releasing else known.addresses
+    repeated = msgspec.structs.replace(_with_ranges(new, known, new), addresses=addresses)
+    return known if known == msgspec.structs.replace(repeated, added=known.added) else repeated
+
+
+def _with_ranges(allocation: SharedAllocation, *sources: SharedAllocation) -> SharedAllocation:
+    """Return an allocation with the ranges of all sources, in their order."""
+    ranges = dict.fromkeys(range_ for each in sources for range_ in each.ranges)
+    return msgspec.structs.replace(allocation, ranges=tuple(ranges), reserved=any(each.reserved for each in sources))
 
 
 def _allocated(pools: Mapping[str, IPPool], prefix: Prefix, request: AddressRequest) -> Address:

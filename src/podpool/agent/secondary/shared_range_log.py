@@ -31,7 +31,7 @@ class SharedAllocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     releasing: bool = False
     """It is to be released."""
     addresses: tuple[str, ...] = ()
-    """One per range, once they are allocated."""
+    """Those of the first ranges, once they are allocated; the others are of another ADD of the sandbox."""
     boot_id: str = ""
     """The boot of the allocation: sandboxes do not survive a reboot."""
     pod_uid: str = ""
