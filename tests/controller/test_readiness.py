@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import pytest
 
+from podpool.api.builtin import LEASES
 from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
@@ -76,7 +77,21 @@ async def test_a_leader_with_an_admin_token_is_not_ready(envs: ControllerEnvs) -
 
 
 @run_in_loop
-async def test_a_standby_is_ready_and_names_the_leader_once(
+async def test_a_replica_that_could_not_open_a_term_is_ready_as_a_standby(envs: ControllerEnvs) -> None:
+    async with envs.create() as env:
+        await env.create_subnet()
+        made = await env.ledger.create_token(CreateTokenRequest(name="another", admin=True))
+        env.token = made.secret or ""
+        controller = env.start()
+        await failed(controller, "ledger term", "not an admin token")
+        taken = {"spec": {"holderIdentity": "another", "leaseDurationSeconds": 600}}
+        await env.client.merge_patch(LEASES, "podpool-controller", taken, namespace=env.namespace)
+        await passed(controller)
+        assert "waiting for the Lease, held by another" == role(controller)
+
+
+@run_in_loop
+async def test_a_standby_is_ready_and_names_the_holder_once(
     envs: ControllerEnvs, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with envs.create() as env:
@@ -87,18 +102,18 @@ async def test_a_standby_is_ready_and_names_the_leader_once(
         with caplog.at_level(logging.INFO, "podpool.controller.controller"):
             standby = env.start(host="two")
             await passed(standby)
-            await until(lambda: _is_standby(standby), "the standby names the leader")
-            assert role(standby).startswith("standby, one_")
+            await until(lambda: _is_standby(standby), "the standby names the holder")
+            assert role(standby).startswith("waiting for the Lease, held by one_")
             await asyncio.sleep(5.0)  # two more attempts
-            lines = [each for each in caplog.records if each.getMessage() == "standby, another replica leads"]
-            assert ["one_"] == [str(fields_of(each)["leader"])[:4] for each in lines]
+            lines = [each for each in caplog.records if each.getMessage() == "waiting for the Lease"]
+            assert ["one_"] == [str(fields_of(each)["holder"])[:4] for each in lines]
             await env.stop(leader)
             await env.join("n2")
             assert "this replica leads" == role(standby)
 
 
 async def _is_standby(controller: Controller) -> bool:
-    return role(controller).startswith("standby")
+    return role(controller).startswith("waiting for the Lease")
 
 
 class Closed:

@@ -67,8 +67,8 @@ class Controller:
         self._metrics = ControllerMetrics()
         self._health = LedgerHealth()
         self._check = LedgerCheck(ledger, settings.subnet, self._health, rng=rng) if ledger else None
-        self._leader = ""
-        """The replica that leads, as last seen by this one as a standby."""
+        self._holder = ""
+        """The replica that held the Lease when this one last read it as a standby; it may have crashed since."""
         self._term_failure = ""
         """Why the last term failed, or could not be opened."""
         self._elector = self._new_elector()
@@ -122,11 +122,12 @@ class Controller:
     def _role(self) -> str:
         if self._elector.is_leader:
             return "this replica leads"
-        return f"standby, {self._leader} leads" if self._leader else "no leader yet"
+        return f"waiting for the Lease, held by {self._holder}" if self._holder else "no leader known"
 
-    def _on_standby(self, leader: str) -> None:
-        self._leader = leader
-        log.info("standby, another replica leads", identity=self._identity, leader=leader)
+    def _on_standby(self, holder: str) -> None:
+        self._holder = holder
+        self._term_failure = ""  # a standby opens no term
+        log.info("waiting for the Lease", identity=self._identity, holder=holder)
 
     def _new_elector(self) -> LeaderElector:
         return LeaderElector(
@@ -146,7 +147,7 @@ class Controller:
 
     async def _lead(self) -> None:
         """Reconcile slices and run one ledger term after the other, as long as the leadership lasts."""
-        self._leader = ""
+        self._holder = ""
         log.info("leadership acquired", identity=self._identity)
         kube = self._kube.with_write_guard(self._require_leadership)
         async with asyncio.TaskGroup() as group:
