@@ -1,7 +1,7 @@
 """The write-ahead log survives a crash at any byte, and the agent's state with it."""
 
 import asyncio
-from errno import ENOSPC
+from errno import EIO, ENOSPC
 from pathlib import Path
 
 import pytest
@@ -230,6 +230,37 @@ class TestSync:
         state = asyncio.run(sync())
         assert not state.journal.sync_failed
         assert state.pool.snapshot() == opened_state(disk.after_reboot()).pool.snapshot()
+
+    @pytest.mark.parametrize("interruption", [OSError(EIO, "Input/output error"), asyncio.CancelledError()])
+    def test_a_snapshot_that_failed_after_its_rename_leaves_no_hole(self, interruption: BaseException) -> None:
+        """The rename is done and its sync fails or is cancelled; the next snapshot fails before its rename."""
+
+        class Failing(DroppingDisk):
+            attempts = 0
+
+            async def replace(self, name: str, data: bytes) -> None:
+                self.attempts += 1
+                if self.attempts == 1:
+                    await super().replace(name, data)
+                raise interruption
+
+        disk = Failing()
+
+        async def sync() -> AgentState:
+            state = opened_state(disk)
+            for record in HISTORY[:3]:
+                state.write(record)
+            disk.failing = 1
+            for error in (OSError, type(interruption), type(interruption)):
+                with pytest.raises(error):
+                    await state.sync()
+            state.write(HISTORY[3])
+            return state
+
+        state = asyncio.run(sync())
+        again = AgentState(disk.after_kill(), SetClock(), fence_limit=FENCE)
+        assert not again.open(boot_id="boot-1").damaged
+        assert state.pool.snapshot() == again.pool.snapshot()
 
     def test_the_next_process_does_not_believe_it_either(self) -> None:
         """It reads what was dropped from the page cache."""

@@ -12,7 +12,7 @@ from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySh
 from podpool.agent.state import AGENT_JOURNAL, AgentState, read_agent_journal
 from podpool.cni.protocol import Attachment
 from tests.agent.clocks import SetClock
-from tests.agent.disks import FullDisk, MemoryDisk
+from tests.agent.disks import DiskDied, FullDisk, MemoryDisk
 from tests.agent.nc_samples import NC, grants, status
 from tests.agent.node_env import NodeEnv, in_node_env
 
@@ -107,6 +107,50 @@ class TestRecordThatCannotBeApplied:
         await env.start()
         assert given == await env.add("a")
         assert warnings == len([line for line in env.warnings if "journal is damaged" in line])
+
+
+class TestMissingSegment:
+    def segments(self) -> FullDisk:
+        """Return a journal of three segments with a record each: its snapshots did not fit."""
+        disk = FullDisk()
+        journal = Journal(disk, AGENT_JOURNAL, Snapshot)
+        for record in HISTORY[:3]:
+            disk.space = None
+            journal.append(record)
+            disk.space = 0
+            asyncio.run(journal.compact())
+        disk.space = None
+        return disk
+
+    @pytest.mark.parametrize("missing", [1, 2])
+    def test_it_is_damage_wherever_it_is(self, missing: int) -> None:
+        disk = self.segments()
+        name = f"segment.{missing:08}"
+        disk.remove(name)
+        journal = Journal(disk, AGENT_JOURNAL, Snapshot)
+        found = journal.open(lambda _: None)
+        assert (f"{name} is missing", HISTORY[: missing - 1]) == (found.damage, found.records)
+        journal.append(HISTORY[3])
+        again = Journal(disk, AGENT_JOURNAL, Snapshot).open(lambda _: None)
+        assert ((*found.records, HISTORY[3]), False) == (again.records, again.damaged)
+
+    def test_killed_while_later_segments_are_removed_none_of_them_counts(self) -> None:
+        class Dying(MemoryDisk):
+            steps = 0
+
+            def _alive(self) -> None:
+                self.steps -= 1
+                if self.steps < 0:
+                    raise DiskDied
+
+        for steps in range(3):
+            disk = Dying()
+            disk.written, disk.steps = self.segments().written, steps
+            disk.written[SEGMENT] = disk.written[SEGMENT][:-1] + b"?"
+            with pytest.raises(DiskDied):
+                Journal(disk, AGENT_JOURNAL, Snapshot).open(lambda _: None)
+            found = Journal(disk.after_kill(), AGENT_JOURNAL, Snapshot).open(lambda _: None)
+            assert ((), True) == (found.records, found.damaged), steps
 
 
 class TestCopies:

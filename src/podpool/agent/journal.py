@@ -7,8 +7,8 @@ A damaged journal is copied before anything is removed from it, and the records 
 the removal until the next append a marker file records the damage.
 
 Compaction starts a new segment, writes the state before it as the snapshot, then removes the earlier segments; each
-step leaves everything readable until the next is done. Segments are synced in order, so that none is newer than a hole
-in the one before it.
+step leaves everything readable until the next is done. The numbers of segments have no gaps, so that a missing one is
+found. Segments are synced in order, so that none is newer than a hole in the one before it.
 
 After a failed sync the kernel may have dropped what it could not write, and the next sync would succeed without it. So
 from then on only a snapshot, written to a new file, makes the records durable, and `sync` fails until one is written.
@@ -94,12 +94,12 @@ class Journal(Generic[R]):
         return contents
 
     def _remove_uncounted(self, contents: JournalContents[R]) -> None:
-        if contents.torn:
-            self._disk.truncate(self._format.segment_file(contents.segment), contents.size)
+        for each in contents.discarded:  # first: behind a truncated segment they would count
+            self._disk.remove(self._format.segment_file(each))
         if contents.damaged and not contents.records:
             self._disk.remove(self._format.snapshot_file)  # an unreadable snapshot would hide later records
-        for each in contents.discarded:
-            self._disk.remove(self._format.segment_file(each))
+        if contents.torn:
+            self._disk.truncate(self._format.segment_file(contents.segment), contents.size)
 
     def _set_aside(self) -> str:
         """Copy all files, and return the ending of the copies' names."""
@@ -181,7 +181,8 @@ class Journal(Generic[R]):
                     self._disk.append(self._format.sync_marker, b"!")
 
     async def _write_snapshot(self) -> None:
-        self._segment, self._size = self._segment + 1, 0
+        if self._size:  # else an earlier snapshot may start at this segment, and a later number would leave a hole
+            self._segment, self._size = self._segment + 1, 0
         first, state = self._segment, self._snapshot()
         file = SnapshotFile(journal_format=FORMAT, podpool=__version__, segment=first, state=state)
         await self._disk.replace(self._format.snapshot_file, encode_frame(msgspec.json.encode(file)))

@@ -178,8 +178,6 @@ class _Replay(Generic[R]):
         segments = self._format.segments(self._disk)
         first, damage = self._read_snapshot()
         present = [number for number in segments if number >= first]
-        if not damage and present and present[0] != first:
-            damage = f"{self._format.segment_file(first)} is missing"
         if damage:
             return self._contents(damage=damage, segment=first, discarded=tuple(present))
         return self._read_segments(present, first)
@@ -217,8 +215,13 @@ class _Replay(Generic[R]):
 
     def _read_segments(self, present: list[int], first: int) -> JournalContents[R]:
         segment, size, number = first, 0, FORMAT
-        for segment in present:
-            name = self._format.segment_file(segment)
+        for expected, found in enumerate(present, first):
+            name = self._format.segment_file(expected)
+            if found != expected:
+                later = tuple(each for each in present if each > expected)
+                damage = f"{name} is missing"
+                return self._contents(damage=damage, segment=segment, size=size, format=number, discarded=later)
+            segment = found
             content = self._disk.read(name) or b""
             size, number, failure = self._read_segment(content)
             if size < len(content) and not failure and segment != present[-1]:
