@@ -8,9 +8,12 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
+from podpool.api.builtin import Node
 from podpool.controller.ledger_check import MAX_LISTED, LedgerCheck
 from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.settings import SUBNET_LABEL, ControllerSettings
 from podpool.core.scaling import Scaler
+from podpool.kube.cache import ObjectCache
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import Forbidden, LedgerError, NotFound, Unauthorized
 from podpool.ledger.messages import SubnetList, SubnetName, SubnetState
@@ -44,7 +47,10 @@ class FakeLedger:
     def __init__(self, respond: Callable[[], Response]) -> None:
         self.respond = respond
         self.subnets: tuple[str, ...] = ()
-        self.check = LedgerCheck(LedgerClient(self), SUBNET, LedgerHealth(), rng=random.Random(1))  # noqa: S311  seeded
+        self.nodes = ObjectCache[Node]()
+        self.nodes.replace([])
+        settings, rng = ControllerSettings(subnet=SUBNET), random.Random(1)  # noqa: S311  seeded
+        self.check = LedgerCheck(LedgerClient(self), self.nodes, LedgerHealth(), settings=settings, rng=rng)
 
     async def send(self, request: Request) -> Response:
         if request.path == "/v1/subnets":
@@ -109,6 +115,24 @@ async def test_a_missing_subnet_names_the_option_and_the_existing_subnets() -> N
     assert "vnet.s019, and 30 more)" in ledger.failures["subnet"]
     ledger.respond = found
     await running
+
+
+def node(name: str, **labels: str) -> Node:
+    return msgspec.convert({"metadata": {"name": name, "labels": labels}}, Node)
+
+
+@run_in_virtual_time
+async def test_a_missing_subnet_that_no_node_uses_is_a_note() -> None:
+    ledger = FakeLedger(lambda: refused(NotFound("there is no subnet vnet.pods")))
+    labelled = node("n1", **{SUBNET_LABEL: "vnet.other"})
+    ledger.nodes.replace([labelled, node("n2")])
+    running = await after_a_while(ledger)
+    assert "correct --subnet" in ledger.failures["subnet"]
+    ledger.nodes.replace([labelled])
+    await running
+    assert {"ledger": "", "subnet": ""} == ledger.failures
+    notes = {each.name: each.note for each in ledger.check.checks()}
+    assert notes["subnet"].startswith("no Node uses it, but the ledger has no subnet vnet.pods")
 
 
 def test_a_failure_is_logged_once_as_an_error(caplog: pytest.LogCaptureFixture) -> None:

@@ -66,7 +66,9 @@ class Controller:
         self._events = ControllerEvents(self._recorder)
         self._metrics = ControllerMetrics()
         self._health = LedgerHealth()
-        self._check = LedgerCheck(ledger, settings.subnet, self._health, rng=rng) if ledger else None
+        self._check = (
+            LedgerCheck(ledger, self._informers.nodes, self._health, settings=settings, rng=rng) if ledger else None
+        )
         self._holder = ""
         """The replica that held the Lease when this one last read it as a standby; it may have crashed since."""
         self._term_failure = ""
