@@ -48,6 +48,19 @@ def written(*records: AnyRecord) -> MemoryDisk:
     return disk
 
 
+def segmented() -> FullDisk:
+    """Return a journal of three segments with a record each: its snapshots did not fit."""
+    disk = FullDisk()
+    journal = Journal(disk, AGENT_JOURNAL, Snapshot)
+    for record in HISTORY[:3]:
+        disk.space = None
+        journal.append(record)
+        disk.space = 0
+        asyncio.run(journal.compact())
+    disk.space = None
+    return disk
+
+
 class TestRecordThatCannotBeApplied:
     @pytest.mark.parametrize("record", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
     def test_it_is_damage_and_the_agent_starts_fenced(self, record: AnyRecord) -> None:
@@ -110,21 +123,9 @@ class TestRecordThatCannotBeApplied:
 
 
 class TestMissingSegment:
-    def segments(self) -> FullDisk:
-        """Return a journal of three segments with a record each: its snapshots did not fit."""
-        disk = FullDisk()
-        journal = Journal(disk, AGENT_JOURNAL, Snapshot)
-        for record in HISTORY[:3]:
-            disk.space = None
-            journal.append(record)
-            disk.space = 0
-            asyncio.run(journal.compact())
-        disk.space = None
-        return disk
-
     @pytest.mark.parametrize("missing", [1, 2])
     def test_it_is_damage_wherever_it_is(self, missing: int) -> None:
-        disk = self.segments()
+        disk = segmented()
         name = f"segment.{missing:08}"
         disk.remove(name)
         journal = Journal(disk, AGENT_JOURNAL, Snapshot)
@@ -145,7 +146,7 @@ class TestMissingSegment:
 
         for steps in range(3):
             disk = Dying()
-            disk.written, disk.steps = self.segments().written, steps
+            disk.written, disk.steps = segmented().written, steps
             disk.written[SEGMENT] = disk.written[SEGMENT][:-1] + b"?"
             with pytest.raises(DiskDied):
                 Journal(disk, AGENT_JOURNAL, Snapshot).open(lambda _: None)
@@ -173,17 +174,19 @@ class TestCopies:
         kept = [f"{SEGMENT}.damaged-{number}" for number in range(3, KEPT_COPIES + 3)]
         assert kept == [name for name in disk.names() if "damaged-" in name]
 
-    def test_without_space_for_a_copy_nothing_is_removed(self) -> None:
-        disk = FullDisk()
-        disk.written = written(*HISTORY).written
+    def test_without_space_for_a_copy_the_agent_starts_and_earlier_copies_stay(self) -> None:
+        """The first segment could be copied; a partial copy would be worth less than a complete earlier one."""
+        disk = segmented()
         self.damaged(disk)
-        before = dict(disk.written)
-        disk.space = 100
-        with pytest.raises(OSError, match="No space"):
-            opened(disk)
-        assert before == {name: content for name, content in disk.written.items() if name != "damaged"}
-        disk.space = None
-        assert opened(disk).pool.incomplete
+        before = {f"{SEGMENT}.damaged-{number}": b"copy" for number in range(1, KEPT_COPIES + 1)}
+        disk.written |= before
+        disk.space = 300
+        assert len(disk.written[SEGMENT]) < disk.space < len(disk.written["segment.00000002"])
+        state = AgentState(disk, SetClock(), fence_limit=600.0)
+        found = state.open(boot_id="boot-1")
+        assert ("", True) == (found.set_aside, state.pool.incomplete)
+        assert "its files could not be copied ([Errno 28] No space left on device)" in found.damage
+        assert before == {name: content for name, content in disk.written.items() if "damaged-" in name}
 
     def test_a_file_of_zeros_is_damage(self) -> None:
         """As a file system may leave after a power loss."""

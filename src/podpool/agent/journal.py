@@ -3,8 +3,8 @@
 What must hold: a record survives the process once `append` has returned, and the machine once `sync` has. Whatever byte
 the process died at, `open` applies every appended record, in order, and truncates a torn tail (`journal_reader`).
 
-A damaged journal is copied before anything is removed from it, and the records before the damage are kept. From before
-the removal until the next append a marker file records the damage.
+A damaged journal is copied, if there is space, before anything is removed from it, and the records before the damage
+are kept. From before the removal until the next append a marker file records the damage.
 
 Compaction starts a new segment, writes the state before it as the snapshot, then removes the earlier segments; each
 step leaves everything readable until the next is done. The numbers of segments have no gaps, so that a missing one is
@@ -84,7 +84,7 @@ class Journal(Generic[R]):
         if contents.damaged:
             self._disk.append(self._format.damage_marker, b"!")
         if contents.damage:
-            contents = msgspec.structs.replace(contents, set_aside=self._set_aside())
+            contents = self._set_aside(contents)
         self._remove_uncounted(contents)
         self._segment, self._size, self._damaged = contents.segment, contents.size, contents.damaged
         if contents.size and contents.format != FORMAT:  # a segment has one format
@@ -101,21 +101,24 @@ class Journal(Generic[R]):
         if contents.torn:
             self._disk.truncate(self._format.segment_file(contents.segment), contents.size)
 
-    def _set_aside(self) -> str:
-        """Copy all files, and return the ending of the copies' names."""
-        copies = self._format.copies(self._disk)
-        number = max(copies, default=0) + 1
-        for former in [each for each in copies if each <= number - KEPT_COPIES]:
-            for name in copies[former]:
-                self._disk.remove(name)
-        for file in self._format.files(self._disk):
-            copy = self._format.copy_of(file, number)
-            try:
-                self._disk.append(copy, self._disk.read(file) or b"")
-            except OSError:
-                self._disk.remove(copy)  # a partial copy would occupy a full disk
-                raise
-        return self._format.copy_of("", number)
+    def _set_aside(self, contents: JournalContents[R]) -> JournalContents[R]:
+        """Copy all files; without space for all there is no copy, since an agent that waited would serve no Pod."""
+        number = max(self._format.copies(self._disk), default=0) + 1
+        try:
+            for file in self._format.files(self._disk):
+                self._disk.append(self._format.copy_of(file, number), self._disk.read(file) or b"")
+        except OSError as error:
+            self._remove_copies(number, number)
+            damage = f"{contents.damage}; its files could not be copied ({error})"
+            return msgspec.structs.replace(contents, damage=damage)
+        self._remove_copies(0, number - KEPT_COPIES)
+        return msgspec.structs.replace(contents, set_aside=self._format.copy_of("", number))
+
+    def _remove_copies(self, first: int, last: int) -> None:
+        for number, names in self._format.copies(self._disk).items():
+            if first <= number <= last:
+                for name in names:
+                    self._disk.remove(name)
 
     def append(self, record: R) -> None:
         """Write a record; it survives the process from here on. Raises `OSError` with nothing written."""

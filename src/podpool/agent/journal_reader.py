@@ -127,7 +127,7 @@ class JournalContents(msgspec.Struct, Generic[R], frozen=True, kw_only=True):
     damage: str = ""
     """The file with the damage, and what is wrong; empty also if the damage was found earlier."""
     set_aside: str = ""
-    """The names under which the damaged files were kept."""
+    """The ending of the names under which the damaged files were kept; empty if they could not be copied."""
     segment: int = 1
     size: int = 0
     """Appending continues in this segment after so many bytes."""
