@@ -451,6 +451,24 @@ class TestDel:
         await asyncio.sleep(60)
         assert {} == await holders(cluster)
 
+    @pytest.mark.parametrize("status", [403, 422])
+    def test_a_pool_that_cannot_be_written_blocks_no_other(self, status: int) -> None:
+        @in_cluster
+        async def test(cluster: SharedRangeCluster) -> None:
+            node, other = cluster.node("a"), network("10.9.0.0/24")
+            for pod, settings in (("p", ONE), ("q", other)):
+                await node.add(pod_interface(pod), settings)
+            node.transport.reject = lambda each: status if "/ippools/10.0.0.0-24" in each.path else None
+            for pod, settings in (("p", ONE), ("q", other)):
+                node.ipam.schedule_release(node.request(pod_interface(pod), settings).attachment)
+            await asyncio.sleep(60)
+            assert {"10.0.0.1": "c-p"} == await holders(cluster)
+            node.transport.reject = lambda _: None
+            await asyncio.sleep(60)
+            assert {} == await holders(cluster)
+
+        test()
+
     @in_cluster
     async def test_a_deferred_release_is_dropped_when_the_sandbox_is_added_again(
         self, cluster: SharedRangeCluster

@@ -50,8 +50,7 @@ DEL_TIMEOUT = 10.0
 MAX_RETRY_DELAY = 30.0
 """Seconds between two attempts at pending releases, at most."""
 
-_TRANSIENT = (ApiError, Unreachable, TimeoutError)
-_RETRIED = (*_TRANSIENT, InvalidInput)  # an invalid IPPool may be repaired
+_RETRIED = (ApiError, Unreachable, TimeoutError, InvalidInput)  # an invalid IPPool may be repaired
 _NOTHING_STORED = (RangeFull, RangeSliced, PoolTooLarge, InvalidInput)
 
 
@@ -124,17 +123,25 @@ class SharedRangeIPAM:
                     await self._release_pending.wait()
 
     async def _release_all(self, pending: Iterable[SharedAllocation]) -> Exception | None:
-        """Release what is possible; return why the rest was not."""
-        invalid: InvalidInput | None = None
+        """Release what is possible; return why the rest was not. Ranges do not wait for each other."""
+        by_ranges: defaultdict[tuple[str, tuple[str, ...]], list[SharedAllocation]] = defaultdict(list)
+        for each in pending:
+            by_ranges[each.network_name, each.ranges].append(each)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(self._release_each(of_ranges)) for of_ranges in by_ranges.values()]
+        return next(filter(None, (each.result() for each in tasks)), None)
+
+    async def _release_each(self, pending: Iterable[SharedAllocation]) -> Exception | None:
+        failed: Exception | None = None
         for each in pending:
             if self._log.allocations.get(each.attachment) == each:  # no ADD since
                 try:
                     await self._release(each)
-                except InvalidInput as error:
-                    invalid = error
-                except _TRANSIENT as error:
+                except Unreachable as error:
                     return error
-        return invalid
+                except _RETRIED as error:
+                    failed = error
+        return failed
 
     async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
         """Return one address per range, or raise `CniError` with none allocated."""
