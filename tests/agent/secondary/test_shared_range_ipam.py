@@ -6,11 +6,13 @@ from collections.abc import Awaitable
 import msgspec
 import pytest
 
+from podpool.agent.abandoned_adds import AbandonedAdds
 from podpool.agent.secondary.ippool_batcher import MAX_SLEEP_FOR_RACE, IPPoolBatcher, PoolRequest, ReleasedWhileWaiting
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
+from podpool.runtime.logging import get_logger
 from podpool.whereabouts.config import IpamConfig
 from tests.agent.secondary.shared_range_env import (
     REQUEST_TIMEOUT,
@@ -638,6 +640,26 @@ class TestRuntime:
         assert 3 == len(await holders(cluster))
         await node.ipam.collect_garbage(ONE.name, valid)
         assert {"c-kept", "c-elsewhere"} == set((await holders(cluster)).values())
+
+    @in_cluster
+    async def test_an_add_that_is_abandoned_after_a_deferred_del_is_undone(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a")
+        abandoned = AbandonedAdds([node.ipam])
+
+        async def add() -> None:
+            request = node.request(pod_interface("p"), ONE)
+            with abandoned.undo_if_cancelled(request.attachment, get_logger("test")):
+                await node.ipam.allocate(request)
+
+        await add()
+        node.transport.cut = True
+        await node.delete(pod_interface("p"), ONE)
+        adding = asyncio.get_running_loop().create_task(add())
+        await asyncio.sleep(1)
+        adding.cancel()
+        node.transport.cut = False
+        await asyncio.sleep(60)
+        assert {} == await holders(cluster)
 
     @in_cluster
     async def test_a_cancelled_add_does_not_block_others(self, cluster: SharedRangeCluster) -> None:

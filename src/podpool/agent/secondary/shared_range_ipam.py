@@ -223,8 +223,9 @@ class SharedRangeIPAM:
                 self._deleting.discard(attachment)
 
     def has_address(self, attachment: Attachment) -> bool:
-        """Return whether an interface has, or may have, an entry in any range."""
-        return attachment in self._log.allocations
+        """Return whether an interface has, or may have, an entry in any range that is not to be released."""
+        allocation = self._log.allocations.get(attachment)
+        return bool(allocation and not allocation.releasing)
 
     def schedule_release(self, attachment: Attachment, request: AddressRequest | None = None) -> None:
         """Log that it is to be released."""
