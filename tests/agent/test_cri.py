@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.agent import cri
-from podpool.agent.cri import LIST_POD_SANDBOX, BadResponse, CRIClient, UnaryCall, decode_sandbox_ids
+from podpool.agent.cri import LIST_POD_SANDBOX, MAX_FIELDS, BadResponse, CRIClient, UnaryCall, decode_sandbox_ids
 from podpool.runtime.transport import Unreachable
 from tests.agent.cri_server import CRIServer, field, framed, listening, sandbox, sandbox_list, varint
 
@@ -180,6 +180,18 @@ class TestProtobuf:
         """A list without it would be taken for the end of a sandbox."""
         with pytest.raises(BadResponse):
             decode_sandbox_ids(field(1, sandbox("a")) + field(1, item))
+
+    @pytest.mark.parametrize("nested", [False, True])
+    def test_the_number_of_fields_is_bounded(self, nested: bool) -> None:
+        """The event loop waits for the decoder."""
+        fields = field(9, b"") * MAX_FIELDS
+        with pytest.raises(BadResponse, match="more than"):
+            decode_sandbox_ids(field(1, sandbox("a") + fields) if nested else field(1, sandbox("a")) + fields)
+
+    def test_a_thousand_sandboxes_may_have_forty_annotations_each(self) -> None:
+        ids = [f"{number:064x}" for number in range(1000)]
+        items = (sandbox(each) + field(6, bytes(20)) * 40 for each in ids)
+        assert frozenset(ids) == decode_sandbox_ids(b"".join(field(1, item) for item in items))
 
     @given(st.binary(max_size=200))
     def test_any_message_is_a_list_or_invalid(self, message: bytes) -> None:
