@@ -271,6 +271,34 @@ class TestMassLoss:
 
         test()
 
+    def test_allocations_of_an_earlier_boot_are_released_and_do_not_count(self) -> None:
+        """Their Pods live on in new sandboxes."""
+
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            await host.begin()
+            uids = [await host.bind(f"pod-{number}") for number in range(6)]
+            former, present = {f"former-{uid}" for uid in uids}, {f"present-{uid}" for uid in uids}
+            for uid in uids:
+                await host.start(f"former-{uid}", SHARED, uid=uid)
+            await asyncio.sleep(1.0)
+            await env.reboot("boot-2")
+            await env.report_boot("boot-2")
+            host.end(*former)
+            await env.start()
+            for uid in uids:
+                await host.start(f"present-{uid}", SHARED, uid=uid)
+            await host.start("lost", SHARED, uid=uids[0])
+            await asyncio.sleep(ADD_CHAIN_SECONDS)
+            host.end("lost")
+            await asyncio.sleep(FOUND)
+            assert present == await host.holders()
+            assert env.agent
+            assert 0 == env.agent.metrics_snapshot().lost_dels_held_back
+
+        test()
+
 
 def test_it_is_logged_and_counted_with_pod_address_sandbox_and_reason() -> None:
     @in_node_env

@@ -12,7 +12,9 @@ two sources shows it in two observations (`core.two_observations`):
 | | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
 
 More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if there is
-one, does not list them. Observations are kept in memory: after a restart they start again.
+one, does not list them. Sandboxes of an earlier boot do not count, and are released without this limit.
+
+Observations are kept in memory: after a restart they start again.
 """
 
 import asyncio
@@ -94,7 +96,7 @@ class SandboxGC:
         held = [each for _, each in self._held()]
         unlisted = await self._runtime.observe(held)
         podless = await self._pods.observe(held)
-        lost = self._limit({*unlisted, *podless}, held, both=podless - self._runtime.listed(podless))
+        lost = self._limit(unlisted | podless, held, both=podless - self._runtime.listed(podless))
         still_held = [(source, each) for source, each in self._held() if each in lost]  # no DEL or other ADD since
         for source, each in still_held:
             reason = "the runtime does not list it" if each in unlisted else "its Pod and network namespace are gone"
@@ -117,11 +119,13 @@ class SandboxGC:
         return ((source, each) for source in self._sources for each in source.interfaces() if each.pod_uid)
 
     def _limit(
-        self, lost: set[SandboxInterface], held: Iterable[SandboxInterface], *, both: frozenset[SandboxInterface]
+        self, lost: frozenset[SandboxInterface], held: Iterable[SandboxInterface], *, both: frozenset[SandboxInterface]
     ) -> frozenset[SandboxInterface]:
-        """Return what to release: of a mass loss, only what both sources show."""
-        released = both if is_mass_loss(len(_sandboxes(lost)), of=len(_sandboxes(held))) else frozenset(lost)
-        held_back = len(_sandboxes(lost - released))
+        """Return what to release: of a mass loss, only what both sources show. No sandbox survives a reboot."""
+        uncertain = frozenset(each for each in lost if not each.earlier_boot)
+        of = len(_sandboxes(each for each in held if not each.earlier_boot))
+        credible = uncertain & both if is_mass_loss(len(_sandboxes(uncertain)), of=of) else uncertain
+        held_back = len(_sandboxes(uncertain - credible))
         if held_back > self.held_back:
             self._deps.log.warning(
                 "too many sandboxes ended without a DEL at once, waiting until runtime and Pods agree; check that "
@@ -129,7 +133,7 @@ class SandboxGC:
                 count=held_back,
             )
         self.held_back = held_back
-        return released
+        return lost - uncertain | credible
 
 
 class RuntimeObservations:
