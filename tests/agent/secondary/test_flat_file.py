@@ -3,15 +3,17 @@
 import asyncio
 import os
 import threading
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from podpool.agent.secondary import flat_file
-from podpool.agent.secondary.flat_file import FlatFileReader
+from podpool.agent.secondary.flat_file import FlatFileReader, FlatFileUnavailable
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import MAX_CONFIG_BYTES
 from tests.agent.node_env import LogLines
+from tests.kube.event_loops import run_in_loop
 
 CONTENT = b'{"range": "10.7.0.0/16"}'
 
@@ -97,22 +99,96 @@ class TestRefusals:
         with pytest.raises(InvalidInput, match=f"longer than {MAX_CONFIG_BYTES} bytes"):
             read(directory, str(directory / "long.conf"))
 
-    def test_a_file_system_that_hangs_delays_only_its_own_request(
-        self, directory: Path, monkeypatch: pytest.MonkeyPatch
+    def test_a_path_elsewhere_is_refused_before_it_is_accessed(
+        self, directory: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        hang = threading.Event()
+        """It may be on a file system that hangs; so may the target of a link."""
+        (directory / "link").symlink_to(tmp_path / "dead-nfs" / "x")
+        accessed: list[str] = []
+        for name in ("lstat", "stat", "readlink", "open"):
+            monkeypatch.setattr(os, name, recording(getattr(os, name), accessed))
+        for path in (tmp_path / "dead-nfs" / "x", directory / ".." / "dead-nfs" / "x", directory / "link"):
+            with pytest.raises(InvalidInput, match="is not below"):
+                read(directory, str(path))
+        assert accessed
+        assert [] == [each for each in accessed if "dead-nfs" in each]
+
+    def test_links_in_a_circle_are_refused(self, directory: Path) -> None:
+        (directory / "one").symlink_to("two")
+        (directory / "two").symlink_to("one")
+        with pytest.raises(InvalidInput, match="too many links"):
+            read(directory, str(directory / "one"))
+
+
+def recording(function: Callable[..., object], accessed: list[str]) -> Callable[..., object]:
+    def record(path: object, *args: object, **options: object) -> object:
+        accessed.append(str(path))
+        return function(path, *args, **options)
+
+    return record
+
+
+class Hang:
+    """Lets reads of files with `slow` in their name hang until it ends."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.ended = threading.Event()
+        self.reads = 0
+        self._read = flat_file._read_regular  # noqa: SLF001  replaced
         monkeypatch.setattr(flat_file, "READ_TIMEOUT", 0.1)
-        monkeypatch.setattr(flat_file, "_read_regular", lambda _path: hang.wait(10.0))
+        monkeypatch.setattr(flat_file, "_read_regular", self.read)
+
+    def read(self, path: Path) -> bytes:
+        if "slow" in path.name:
+            self.reads += 1
+            self.ended.wait(10.0)
+        return self._read(path)
+
+
+class TestHangingFileSystem:
+    @pytest.fixture
+    def hang(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Hang]:
+        made = Hang(monkeypatch)
+        yield made
+        made.ended.set()
+
+    @run_in_loop
+    async def test_it_blocks_neither_the_loop_nor_other_directories_nor_the_default(
+        self, hang: Hang, directory: Path, tmp_path: Path
+    ) -> None:
+        (directory / "whereabouts.conf").write_bytes(CONTENT)
+        (tmp_path / "other.conf").write_bytes(b"{}")
+        reader = FlatFileReader([str(directory), str(tmp_path)])
+        reading = asyncio.create_task(reader.read(str(directory / "slow.conf")))
+        await asyncio.sleep(0)
+        assert not reading.done()
+        with pytest.raises(FlatFileUnavailable, match="slow.conf.*could not be read within"):
+            await reading
+        assert CONTENT == await reader.read("")
+        assert b"{}" == await reader.read(str(tmp_path / "other.conf"))
+        assert 1 == hang.reads
+
+    @pytest.mark.parametrize("cancelled", [True, False])
+    def test_reads_are_not_queued_and_succeed_after_it(self, hang: Hang, directory: Path, cancelled: bool) -> None:
+        (directory / "slow.conf").write_bytes(CONTENT)
+        reader, path = FlatFileReader([str(directory)]), str(directory / "slow.conf")
 
         async def run() -> None:
-            reader = FlatFileReader([str(directory)])
-            reading = asyncio.create_task(reader.read(str(directory / "slow.conf")))
-            await asyncio.sleep(0)  # the loop is not blocked
-            assert not reading.done()
-            try:
-                with pytest.raises(InvalidInput, match="could not be read within"):
-                    await reading
-            finally:
-                hang.set()
+            loop = asyncio.get_running_loop()
+            first = asyncio.create_task(reader.read(path))
+            await asyncio.sleep(0.02)
+            if cancelled:
+                first.cancel()
+            results = await asyncio.gather(first, reader.read(path), return_exceptions=True)
+            assert isinstance(results[1], FlatFileUnavailable)
+            started = loop.time()
+            for _ in range(100):
+                with pytest.raises(FlatFileUnavailable):
+                    await reader.read(path)
+            assert loop.time() - started < flat_file.READ_TIMEOUT
+            assert 1 == hang.reads
+            hang.ended.set()
+            await asyncio.sleep(0.05)
+            assert CONTENT == await reader.read(path)
 
         asyncio.run(run())

@@ -8,6 +8,7 @@ import pytest
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.records import PodIdentity
+from podpool.agent.secondary.flat_file import FlatFileUnavailable
 from podpool.agent.secondary.router import FLAT_FILE_MAX_AGE, AddressRequest, Router
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
@@ -155,6 +156,33 @@ class TestParse:
 
         body()
         assert ["/own", "/own"] == reads
+
+    def test_the_last_content_is_used_while_the_flat_file_cannot_be_read(self) -> None:
+        """Its file system hangs: the configuration is as valid as before."""
+        contents: list[bytes | FlatFileUnavailable] = [FlatFileUnavailable("x"), FLAT, FlatFileUnavailable("x")]
+
+        async def read(_path: str) -> bytes | None:
+            content = contents.pop(0)
+            if isinstance(content, FlatFileUnavailable):
+                raise content
+            return content
+
+        async def run() -> None:
+            clock, own = SetClock(), request(b'{"ipam": {"type": "whereabouts"}}')
+            reading = Router(deps(read, clock), sliced=FakeSource(), shared=FakeSource())
+            await reading.read_flat_file(own)
+            with pytest.raises(CniError) as caught:
+                reading.parse(own, PodIdentity())
+            assert ErrorCode.TRY_AGAIN_LATER is caught.value.code
+            for _ in range(2):
+                await reading.read_flat_file(own)
+                found = reading.parse(own, PodIdentity())
+                assert found
+                assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
+                clock.pass_time(FLAT_FILE_MAX_AGE)
+
+        asyncio.run(run())
+        assert [] == contents
 
     def test_unknown_keys_are_logged_once_per_network(self) -> None:
         lines = LogLines()

@@ -14,6 +14,7 @@ import msgspec
 from podpool.agent.deps import AgentDeps
 from podpool.agent.netns import recorded_netns
 from podpool.agent.records import PodIdentity
+from podpool.agent.secondary.flat_file import FlatFileUnavailable
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
@@ -89,8 +90,8 @@ class Router:
         self._deps = deps
         self._sliced = sliced
         self._shared = shared
-        self._flat_files: dict[str, _FlatFile | InvalidInput] = {}
-        """By `configuration_path`."""
+        self._flat_files: dict[str, _FlatFile | InvalidInput | FlatFileUnavailable] = {}
+        """By `configuration_path`, the last read at the end."""
         self._reported: set[str] = set()
 
     async def read_flat_file(self, request: PluginRequest) -> None:
@@ -100,12 +101,19 @@ class Router:
             known = None if path is None else self._flat_files.get(path)
             if path is None or (isinstance(known, _FlatFile) and now - known.read_at < FLAT_FILE_MAX_AGE):
                 return
-            while len(self._flat_files) >= CONFIG_CACHE_SIZE:
-                del self._flat_files[next(iter(self._flat_files))]
             try:
-                self._flat_files[path] = _FlatFile(await self._deps.read_flat_file(path), now)
+                self._keep_flat_file(path, _FlatFile(await self._deps.read_flat_file(path), now))
             except InvalidInput as error:
-                self._flat_files[path] = error
+                self._keep_flat_file(path, error)
+            except FlatFileUnavailable as error:
+                last = self._flat_files.get(path)
+                self._keep_flat_file(path, last if isinstance(last, _FlatFile) else error)
+
+    def _keep_flat_file(self, path: str, read: _FlatFile | InvalidInput | FlatFileUnavailable) -> None:
+        self._flat_files.pop(path, None)
+        self._flat_files[path] = read
+        if len(self._flat_files) > CONFIG_CACHE_SIZE:
+            del self._flat_files[next(iter(self._flat_files))]
 
     def parse(self, request: PluginRequest, pod: PodIdentity) -> AddressRequest | None:
         """Parse a request of the plugin, with its flat file as last read. None if it is for the node's pool.
@@ -117,6 +125,8 @@ class Router:
             return None
         owner, args = _owner(request, pod)
         flat = self._flat_files.get(path)
+        if isinstance(flat, FlatFileUnavailable):
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, str(flat)) from flat
         try:
             if isinstance(flat, InvalidInput):
                 raise flat
