@@ -3,6 +3,9 @@
 import asyncio
 import json
 
+import pytest
+
+from podpool.agent.agent import AgentStopped
 from podpool.agent.state import RETRY_INTERVAL
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.core.settings import Settings
@@ -122,6 +125,30 @@ async def test_lost_grants_are_still_found_by_the_next_agent_wherever_one_is_kil
         agent = await env.start()
         assert agent.pool.lost, budget
         await env.kill()
+
+
+@in_node_env
+async def test_a_request_that_outlasts_the_agent_is_not_answered_and_writes_nothing(env: NodeEnv) -> None:
+    """It entered before the clean-shutdown marker was written; the plugin repeats it with the successor."""
+    file_read = asyncio.Event()
+
+    async def read_flat_file(_path: str) -> bytes | None:
+        await file_read.wait()
+        return None
+
+    env.deps, env.options = {"read_flat_file": read_flat_file}, {"whereabouts_namespace": SYSTEM}
+    await env.start()
+    given = await env.add("a")
+    delete = asyncio.ensure_future(env.call("DEL", "a", ipam={"type": "whereabouts", "range": "10.9.0.0/24"}))
+    await asyncio.sleep(SETTLE_TIME)
+    await env.stop()
+    before = dict(env.disk.written)
+    file_read.set()
+    with pytest.raises(AgentStopped):
+        await delete
+    assert before == env.disk.written
+    await env.start()
+    assert given == await env.add("a")
 
 
 @in_node_env

@@ -1,6 +1,7 @@
 """The write-ahead log survives a crash at any byte, and the agent's state with it."""
 
 import asyncio
+from contextlib import suppress
 from errno import EIO, ENOSPC
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from podpool.agent.records import (
     Snapshot,
     Unassigned,
 )
-from podpool.agent.state import AGENT_JOURNAL, AgentState
+from podpool.agent.state import AGENT_JOURNAL, AgentState, StateClosed
 from podpool.cni.protocol import Attachment
 from podpool.core.settings import Settings
 from podpool.runtime.disk import Disk, LocalDisk
@@ -505,6 +506,19 @@ class TestAgentState:
         again = AgentState(disk.after_reboot(), SetClock(), fence_limit=FENCE)
         again.open(boot_id="boot-2")
         assert again.pool.next_available(now=0.0, cooldown=Settings().cooldown_levels.in_force(30.0))
+
+    @pytest.mark.parametrize("space", [None, 0])
+    def test_nothing_is_written_after_a_shutdown(self, space: int | None) -> None:
+        """After the clean-shutdown marker, or where it did not fit: nothing would sync it."""
+        disk = FullDisk()
+        state = opened_state(disk)
+        disk.space = space
+        with suppress(OSError):
+            asyncio.run(state.stop())
+        disk.space, before = None, dict(disk.written)
+        with pytest.raises(StateClosed, match="has stopped"):
+            state.write(HISTORY[0])
+        assert (before, "") == (disk.written, state.pool.adopted_nc)
 
 
 def write_until_death(disk: MemoryDisk, records: tuple[AnyRecord, ...]) -> int:

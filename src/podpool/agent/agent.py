@@ -14,6 +14,7 @@ cancelled agent writes the clean-shutdown marker, so that the node's addresses n
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 
 from podpool.agent.abandoned_adds import AbandonedAdds
 from podpool.agent.cni_handler import CNIHandler
@@ -33,7 +34,7 @@ from podpool.agent.sandbox_gc import SandboxGC
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.shortage_reporter import NodeConditionReporter
-from podpool.agent.state import AgentState
+from podpool.agent.state import AgentState, StateClosed
 from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.core.errors import PodpoolError
 from podpool.runtime.process import HealthCheck
@@ -78,7 +79,6 @@ class Agent:
         self.ready = asyncio.Event()
         """Set when addresses of the pool can be assigned for the first time."""
         self._started = asyncio.Event()
-        self._stopped = False
 
     @property
     def pool(self) -> Pool:
@@ -139,9 +139,10 @@ class Agent:
     async def handle(self, body: bytes) -> bytes:
         """Answer the body of a plugin's request with the body of a response; raises `AgentStopped`."""
         await self._started.wait()
-        if self._stopped:
-            raise AgentStopped(f"the agent of node {self._deps.node} has stopped")
-        return await self._handler.handle(body)
+        if not self._state.closed:
+            with suppress(StateClosed):  # of a request that entered before
+                return await self._handler.handle(body)
+        raise AgentStopped(f"the agent of node {self._deps.node} has stopped")
 
     @property
     def _fence(self) -> Fence:
@@ -160,7 +161,6 @@ class Agent:
                 group.create_task(self._state.retry(self._state.run, self._log))
                 group.create_task(self._state.retry(self._work, self._log))
         finally:
-            self._stopped = True
             self._abandoned_adds.close()
             await self._stop()
 

@@ -20,6 +20,7 @@ from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
 from podpool.agent.state_lock import require_lock
+from podpool.core.errors import PodpoolError
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 from podpool.runtime.logging import Logger
@@ -27,6 +28,10 @@ from podpool.runtime.logging import Logger
 AGENT_JOURNAL: JournalFormat[AnyRecord] = JournalFormat(AnyRecord)
 RETRY_INTERVAL = 5.0
 """Seconds between two attempts: soon after space was freed, and with little load on the API server."""
+
+
+class StateClosed(PodpoolError):
+    """The agent has stopped, and nothing may be written any more: its successor has the state."""
 
 
 class ProgrammedVersions:
@@ -83,6 +88,8 @@ class AgentState:
         self.node_fence = Fence(clock, limit=fence_limit, node_only=True)
         self.opened = False
         """Whether the journal was replayed."""
+        self.closed = False
+        """Whether the agent has stopped."""
         self.journal = Journal(disk, AGENT_JOURNAL, self.snapshot, segment_bytes=segment_bytes)
         self._disk = disk
         self._clock = clock
@@ -102,7 +109,9 @@ class AgentState:
         return contents
 
     def write(self, record: AnyRecord) -> None:
-        """Journal a record, then apply it. Raises `OSError` with the state unchanged."""
+        """Journal a record, then apply it. Raises `OSError` or `StateClosed` with the state unchanged."""
+        if self.closed:
+            raise StateClosed(f"the agent has stopped, {type(record).__name__} is not written")
         self.journal.append(record)
         self._apply(record)
 
@@ -140,8 +149,11 @@ class AgentState:
         self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
 
     async def stop(self) -> None:
-        """Write the clean-shutdown marker: nothing may be written after it."""
-        self.write(Stopped())
+        """Write the clean-shutdown marker; nothing is written after it, or the journal would not be clean."""
+        try:
+            self.write(Stopped())
+        finally:
+            self.closed = True
         await self.sync()
 
     def _apply(self, record: AnyRecord) -> None:
