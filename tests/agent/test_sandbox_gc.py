@@ -271,6 +271,31 @@ class TestMassLoss:
 
         test()
 
+    def test_a_runtime_that_never_responded_counts_as_none(self) -> None:
+        """A socket that was found may be that of a containerd without CRI."""
+
+        async def test(host: SandboxHost) -> None:
+            host.reachable = False
+            for name in "abcdef":
+                await host.start(name)
+            await host.lose(*"abcdef")
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        on_host(test)
+
+    def test_a_runtime_that_responded_once_must_agree(self) -> None:
+        async def test(host: SandboxHost) -> None:
+            for name in "abcdef":
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.reachable = False
+            await host.lose(*"abcdef")
+            await asyncio.sleep(LONG)
+            assert set("abcdef") == await host.holders()
+
+        on_host(test)
+
     def test_allocations_of_an_earlier_boot_are_released_and_do_not_count(self) -> None:
         """Their Pods live on in new sandboxes."""
 

@@ -11,8 +11,9 @@ two sources shows it in two observations (`core.two_observations`):
 | Pods | no unfinished Pod has its UID, or has it as config hash | the mirror Pod of a static Pod has another UID |
 | | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
 
-More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if there is
-one, does not list them. Sandboxes of an earlier boot do not count, and are released without this limit.
+More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if it has
+responded since the start, does not list them. Sandboxes of an earlier boot do not count, and are released without this
+limit.
 
 Observations are kept in memory: after a restart they start again.
 """
@@ -143,20 +144,22 @@ class RuntimeObservations:
         self._deps = deps
         self._started = deps.clock.boot()
         self._last: frozenset[str] | None = None
+        self._responded = False
         self._listed_once: set[str] = set()
         self._absent: TwoObservations[SandboxInterface] = TwoObservations()
         self._warned = ""
 
     def listed(self, interfaces: frozenset[SandboxInterface]) -> frozenset[SandboxInterface]:
-        """Return those of listed sandboxes: all while the runtime does not respond, none without a runtime."""
-        if self._deps.runtime is None:
-            return frozenset()
+        """Return those of listed sandboxes: all while the runtime does not respond, none if it never did."""
+        if not self._responded:
+            return frozenset()  # no runtime, or the socket of one without CRI
         last = self._last
         return interfaces if last is None else frozenset(each for each in interfaces if each.sandbox in last)
 
     async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
         """List the sandboxes; return those of `held` that were absent for long enough."""
         now, self._last = self._deps.clock.boot(), await self._list()
+        self._responded = self._responded or self._last is not None
         known = _sandboxes(held)
         if self._last is None or not self._is_credible(self._last, held, now=now):
             return frozenset()

@@ -2,6 +2,8 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from podpool.agent.agent import Agent
@@ -27,6 +29,7 @@ from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.logging import get_logger
+from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.raw_config import FLAT_FILE_DIRECTORIES
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -63,10 +66,11 @@ def run_agent(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
     parsed = parse_settings(settings)
     cni_config = conflist.load(cni_template, bin_dir=bin_dir)
-    cri = find_cri_socket(cri_socket)
+    cri_sockets = find_cri_sockets(cri_socket)
     this_boot = boot_id or BOOT_ID.read_text().strip()
 
     async def run() -> None:
+        cri = await choose_cri_socket(cri_sockets)
         api = api_connection.from_kubeconfig(Path(kubeconfig)) if kubeconfig else api_connection.connect()
         host_agent = HttpTransport(underlay, connections=1) if underlay else None
         kube, clock, rng = KubeClient(api), SystemClock(), entropy.system_random()
@@ -82,7 +86,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             deferred_deletes=deletes,
             underlay=NMAgentClient(host_agent) if host_agent else None,
-            runtime=_container_runtime(cri),
+            runtime=_container_runtime(cri) if cri else None,
             netns_gone=NetnsProbe().gone,
             read_flat_file=FlatFileReader([flat_file_dir] if flat_file_dir else FLAT_FILE_DIRECTORIES).read,
         )
@@ -115,22 +119,29 @@ def run_agent(  # noqa: PLR0913  one for each option
     process.run(run)
 
 
-def find_cri_socket(option: str) -> str:
-    """Return the path of the runtime's CRI socket; empty if there is none."""
+def find_cri_sockets(option: str) -> tuple[str, ...]:
+    """Return the CRI sockets to choose from."""
     if option in ("", "none"):
-        return ""
+        return ()
     if option == "auto":
-        return next((each for each in CRI_SOCKETS if os.access(each, os.R_OK | os.W_OK)), "")
+        return tuple(each for each in CRI_SOCKETS if os.access(each, os.R_OK | os.W_OK))
     path = option.removeprefix("unix://")
     if not path.startswith("/") or len(os.fsencode(path)) > MAX_SOCKET_PATH:
         reason = f"is not an absolute path of a unix socket, of at most {MAX_SOCKET_PATH} bytes; or use auto or none"
         raise InvalidInput("--cri-socket", option, reason)
-    return path
+    return (path,)
 
 
-def _container_runtime(cri_socket: str) -> ContainerRuntime | None:
-    if not cri_socket:
-        return None
+async def choose_cri_socket(sockets: Sequence[str]) -> str:
+    """Return the first socket whose runtime lists its sandboxes, else the first; empty if there is none."""
+    for each in sockets if len(sockets) > 1 else ():
+        with suppress(Unreachable):
+            await _container_runtime(each).list_sandboxes()
+            return each
+    return next(iter(sockets), "")
+
+
+def _container_runtime(cri_socket: str) -> ContainerRuntime:
     from podpool.agent.cri import CRIClient  # noqa: PLC0415  agents without a CRI socket do not pay for HTTP/2
 
     return CRIClient(cri_socket)
