@@ -220,6 +220,22 @@ class TestAdd:
         await asyncio.sleep(60.0)
         assert {} == await holders(cluster)
 
+    @in_cluster
+    async def test_an_add_that_arrives_during_the_second_del_of_its_sandbox_fails(
+        self, cluster: SharedRangeCluster
+    ) -> None:
+        node = cluster.node("a")
+        await node.add(pod_interface("p"), ONE)
+        loop = asyncio.get_running_loop()
+        first = loop.create_task(node.delete(pod_interface("p"), ONE))
+        await asyncio.sleep(0.001)  # the first is being processed
+        second = loop.create_task(node.delete(pod_interface("p"), ONE))
+        await first
+        assert not second.done()
+        assert "the sandbox was deleted" in (await failure(node.add(pod_interface("p"), ONE))).message
+        await second
+        assert {} == await holders(cluster)
+
 
 class TestRepeatedAdd:
     """The runtime repeats the ADD of a sandbox that has an address: it stays until the DEL, whatever the outcome."""

@@ -8,6 +8,7 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.journal import Journal
 from podpool.agent.secondary.shared_range_log import (
     SHARED_RANGE_JOURNAL,
+    ReleasesInProgress,
     SharedAllocation,
     SharedRangeLog,
     SharedRangeSnapshot,
@@ -101,9 +102,18 @@ def test_live_addresses_are_those_of_this_boot_that_are_not_being_released() -> 
     for each in ("1", "2", "3"):
         log.put(allocation(f"c{each}", address=f"10.0.0.{each}"))
     log.put(allocation("c2", releasing=True, address="10.0.0.2"))
-    log.being_released.add(allocation("c3").attachment)
     log.put(allocation("not-allocated-yet"))
-    assert [parse_address("10.0.0.1")] == [*log.live_addresses("")]
-    assert {} == log.live_addresses("", range_="10.9.0.0/24")
-    assert {} == log.live_addresses("other")
+    with log.being_released.mark(allocation("c3").attachment):
+        assert [parse_address("10.0.0.1")] == [*log.live_addresses("")]
+        assert {} == log.live_addresses("", range_="10.9.0.0/24")
+        assert {} == log.live_addresses("other")
     assert {} == open_log(disk.after_kill(), boot_id="boot-2").live_addresses("")
+
+
+def test_of_two_concurrent_releases_the_last_unblocks() -> None:
+    box, marks = allocation("a").attachment, ReleasesInProgress()
+    with marks.mark(box):
+        with marks.mark(box):
+            assert box in marks
+        assert box in marks
+    assert box not in marks

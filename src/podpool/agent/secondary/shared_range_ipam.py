@@ -29,7 +29,7 @@ from podpool.agent.secondary.ippool_batcher import (
 )
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_client import IPPoolClient
-from podpool.agent.secondary.shared_range_log import SharedAllocation, SharedRangeLog
+from podpool.agent.secondary.shared_range_log import ReleasesInProgress, SharedAllocation, SharedRangeLog
 from podpool.agent.secondary.shared_range_restore import SharedRangeResync
 from podpool.agent.secondary.slices import Slices
 from podpool.api.whereabouts import IPPool
@@ -95,7 +95,7 @@ class SharedRangeIPAM:
         self._cooldown = SharedCooldown(deps.clock, cooldown=deps.settings.cooldown_roomy)
         self._batchers: dict[PoolIdentifier, IPPoolBatcher] = {}
         self._adds = RunningAdds()
-        self._deleting: set[Attachment] = set()
+        self._deleting = ReleasesInProgress()
         self._release_pending = asyncio.Event()
         self._backoff = Backoff(rng=deps.rng, base=1.0, maximum=MAX_RETRY_DELAY)
 
@@ -216,11 +216,8 @@ class SharedRangeIPAM:
         self._adds.delete(attachment)
         allocation = _allocation_to_release(self._log.allocations.get(attachment), request)
         if allocation:
-            self._deleting.add(attachment)
-            try:
+            with self._deleting.mark(attachment):
                 await self._release_or_defer(allocation)
-            finally:
-                self._deleting.discard(attachment)
 
     def has_address(self, attachment: Attachment) -> bool:
         """Return whether an interface has, or may have, an entry in any range that is not to be released."""
@@ -283,13 +280,10 @@ class SharedRangeIPAM:
         for each in allocation.ranges:
             with suppress(InvalidInput):  # a pool without a valid name cannot exist
                 batchers.append(self._batcher(parse_prefix(each), config))
-        self._log.being_released.add(attachment)
-        try:
+        with self._log.being_released.mark(attachment):
             async with asyncio.timeout(DEL_TIMEOUT):
                 await self._resync.wait_until_written()
                 await gather_all(*(batcher.process(PoolRequest(owner, config)) for batcher in batchers))
-        finally:
-            self._log.being_released.discard(attachment)
         if self._log.allocations.get(attachment) == known:  # no ADD since
             self._log.remove(attachment)
 

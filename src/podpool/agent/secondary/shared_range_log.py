@@ -4,7 +4,9 @@ The IPPools are authoritative. The log contains what they cannot: the CNI networ
 answered while the API server was unreachable. A change is written before the request is answered.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import TypeAlias
 
 import msgspec
@@ -66,11 +68,32 @@ AnySharedRangeRecord: TypeAlias = SharedAllocated | SharedReleased | SharedRange
 SHARED_RANGE_JOURNAL: JournalFormat[AnySharedRangeRecord] = JournalFormat(AnySharedRangeRecord, prefix="shared-ranges.")
 
 
+class ReleasesInProgress:
+    """Attachments that are being released, each possibly by several DELs at once."""
+
+    def __init__(self) -> None:
+        self._counts: Counter[Attachment] = Counter()
+
+    def __contains__(self, attachment: Attachment) -> bool:
+        return attachment in self._counts
+
+    @contextmanager
+    def mark(self, attachment: Attachment) -> Iterator[None]:
+        """Run a release in this context."""
+        self._counts[attachment] += 1
+        try:
+            yield
+        finally:
+            self._counts[attachment] -= 1
+            if not self._counts[attachment]:
+                del self._counts[attachment]
+
+
 class SharedRangeLog:
     """All allocations by attachment. A change survives the process when it returns, the machine after `sync`."""
 
     def __init__(self, deps: AgentDeps) -> None:
-        self.being_released: set[Attachment] = set()
+        self.being_released = ReleasesInProgress()
         """Attachments whose entries are being removed from IPPools."""
         self._deps = deps
         self._journal = Journal(deps.disk, SHARED_RANGE_JOURNAL, self._snapshot)
