@@ -214,6 +214,28 @@ def test_nodes_that_wait_for_slices_are_in_status_slices_and_why() -> None:
         assert "node_slice_size" in lines[1]
 
 
+@pytest.mark.parametrize(
+    ("networks", "blamed"),
+    [
+        ("default/storage@net1", True),
+        ('[{"name": "backup"}, {"name": "storage", "namespace": "default"}]', True),
+        ("backup, default/backup@storage", False),
+        ('[{"name": "backup"}]', False),
+        ("[{", False),
+    ],
+)
+def test_why_names_a_missing_slice_only_of_the_pods_own_networks(networks: str, *, blamed: bool) -> None:
+    with small_cluster() as cluster:
+        meta = {"name": "storage-10.9.0.0-28", "annotations": {"podpool.io/waiting": "one"}}
+        divided = {"metadata": meta, "spec": {"range": "10.9.0.0/28", "sliceSize": "/28"}}
+        cluster.create("whereabouts.cni.cncf.io", "v1alpha1", "nodeslicepools", divided)
+        meta = {"name": "db-0", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": "one"}}
+        cluster.store.create(cluster.store.registry.find("", "v1", "pods"), pod, namespace="default")
+        _, lines, _ = run(cluster, history.explain, pod="db-0", namespace="default")
+        assert blamed == ("waits for a slice" in lines[0])
+
+
 def test_without_a_ledger_nodes_are_not_unserved_and_why_blames_no_ledger() -> None:
     async def slices_only(context: ClusterContext) -> int:
         context = msgspec.structs.replace(context, ledger=None)

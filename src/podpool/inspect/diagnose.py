@@ -1,9 +1,10 @@
 """Why a Pod has no address: the first reason that explains it, and what to do. Pure."""
 
+import re
 from collections.abc import Sequence
 
 from podpool.api.builtin import FINISHED, Event
-from podpool.api.whereabouts import waiting_nodes
+from podpool.api.whereabouts import NodeSlicePool, waiting_nodes
 from podpool.inspect.activity import activity_of
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
@@ -65,7 +66,7 @@ def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
     view = model.nodes.get(name)
     if view is None or view.gone:
         return f"Node {name} does not exist.", "Delete the Pod: its controller recreates it on another node."
-    if pod.metadata.annotations.networks and (missing := _missing_slices(model, name)):
+    if missing := _missing_slices(model, name, pod.secondary_networks):
         return missing
     return _with_grants(model, pod, view) if view.subnet else _node_without_grants(model, pod)
 
@@ -90,15 +91,25 @@ def _with_grants(model: ClusterModel, pod: InspectedPod, view: NodeView) -> Expl
     return f"Node {name} uses all {view.assigned} of its addresses{message}", action
 
 
-def _missing_slices(model: ClusterModel, node: str) -> Explanation | None:
-    """Return that the node has no slice of a secondary network, whichever networks the Pod uses."""
+def _missing_slices(model: ClusterModel, node: str, networks_of_pod: frozenset[str]) -> Explanation | None:
+    """Return that the node has no slice of one of the Pod's networks.
+
+    A Pod names NetworkAttachmentDefinitions. One whose configuration gives the network another name is not recognized.
+    """
     pools = sorted(model.caches.node_slice_pools.values(), key=lambda each: each.metadata.name)
-    names = [each.metadata.name for each in pools if node in waiting_nodes(each)]
+    waited_for = [each for each in pools if node in waiting_nodes(each)]
+    names = [each.metadata.name for each in waited_for if not networks_of_pod.isdisjoint(_network_names(each))]
     if not names:
         return None
     networks = f"network {names[0]}" if len(names) == 1 else f"networks {', '.join(names)}"
     action = "Use a larger range or a smaller node_slice_size, or remove nodes: `podpool slices` shows the usage."
     return f"Node {node} waits for a slice of {networks}: all slices are assigned.", action
+
+
+def _network_names(pool: NodeSlicePool) -> tuple[str, ...]:
+    """Return the network that a pool may be of: it has the network's name, a further one with the range appended."""
+    name, range_ = pool.metadata.name, re.sub("[:/]", "-", pool.spec.range)
+    return name, name.removesuffix(f"-{range_}")
 
 
 def _node_without_grants(model: ClusterModel, pod: InspectedPod) -> Explanation:

@@ -6,6 +6,7 @@ other clusters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 
@@ -25,6 +26,10 @@ class InspectedPodAnnotations(ApiStruct, frozen=True, kw_only=True):
 
     networks: str = msgspec.field(name="k8s.v1.cni.cncf.io/networks", default="")
     """Secondary networks, as Multus reads them."""
+
+
+class _NetworkSelection(ApiStruct, frozen=True, kw_only=True):
+    name: str
 
 
 class InspectedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
@@ -53,6 +58,17 @@ class InspectedPod(KeyedObject, frozen=True, kw_only=True):
         if self.spec.host_network or self.status.phase in FINISHED:
             return ()
         return tuple(each.ip for each in self.status.pod_ips if each.ip)
+
+    @property
+    def secondary_networks(self) -> frozenset[str]:
+        """The names of its NetworkAttachmentDefinitions: `a, ns/b@eth1`, or JSON; none if it cannot be parsed."""
+        text = self.metadata.annotations.networks.strip()
+        if text.startswith("["):
+            with suppress(msgspec.DecodeError):
+                return frozenset(each.name for each in msgspec.json.decode(text, type=list[_NetworkSelection]))
+            return frozenset()
+        names = (each.partition("@")[0].rpartition("/")[2].strip() for each in text.split(","))
+        return frozenset(filter(None, names))
 
     @property
     def waiting_for_address(self) -> bool:
