@@ -2,19 +2,32 @@
 
 import asyncio
 import logging
+from errno import EROFS
 from pathlib import Path
 
 import pytest
 
 from podpool.agent import state_lock
 from podpool.agent.state import AgentState
-from podpool.agent.state_lock import StateInUse, acquire_lock
+from podpool.agent.state_lock import LockFailed, StateInUse, acquire_lock
 from podpool.runtime.disk import LocalDisk
 from podpool.runtime.logging import get_logger
 from tests.agent.clocks import SetClock
+from tests.agent.disks import MemoryDisk
 from tests.kube.event_loops import run_in_virtual_time
 
 log = get_logger("podpool.agent")
+
+
+class UnlockableDisk(MemoryDisk):
+    """Its lock file cannot be opened."""
+
+    writable = False
+
+    def try_lock(self) -> str | None:
+        if not self.writable:
+            raise OSError(EROFS, "Read-only file system")
+        return super().try_lock()
 
 
 def test_no_agent_opens_the_journal_of_another(tmp_path: Path) -> None:
@@ -46,7 +59,7 @@ async def test_a_successor_waits_and_logs_for_whom(tmp_path: Path, caplog: pytes
     first.close()
     await asyncio.sleep(2 * state_lock.POLL_INTERVAL)
     assert waiting.done()
-    assert "predecessor stopped" in caplog.text
+    assert "state directory locked" in caplog.text
     second.close()
 
 
@@ -59,3 +72,24 @@ async def test_it_gives_up_with_the_directory_and_the_holder(tmp_path: Path) -> 
     assert f"the state directory {tmp_path} is in use by another agent (process " in str(error.value)
     assert f"did not stop within {state_lock.PREDECESSOR_TIMEOUT:g} s" in str(error.value)
     first.close()
+
+
+@run_in_virtual_time
+async def test_it_retries_while_the_lock_file_cannot_be_opened(caplog: pytest.LogCaptureFixture) -> None:
+    """A process that exited at once would only be started again."""
+    disk = UnlockableDisk()
+    locking = asyncio.ensure_future(acquire_lock(disk, log, directory="/state"))
+    await asyncio.sleep(40)
+    assert not locking.done()
+    assert 3 == sum("cannot lock the state directory" in each.getMessage() for each in caplog.records)
+    assert "Read-only file system" in str([vars(each) for each in caplog.records])
+    disk.writable = True
+    await asyncio.sleep(2 * state_lock.POLL_INTERVAL)
+    assert locking.done()
+    await locking
+
+
+@run_in_virtual_time
+async def test_it_gives_up_with_the_directory_and_the_error() -> None:
+    with pytest.raises(LockFailed, match=r"cannot lock the state directory /state .*Read-only file system.* 120 s"):
+        await acquire_lock(UnlockableDisk(), log, directory="/state")
