@@ -1,6 +1,7 @@
 """The CNI configuration stays in place while the agent runs."""
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -8,9 +9,24 @@ import pytest
 
 from podpool.cni import conflist
 from podpool.cni.conflist_keeper import CHECK_INTERVAL, LONGEST_INTERVAL, RETRY_INTERVAL, keep_conflist
-from tests.kube.event_loops import run_virtual
+from podpool.lab.sim.event_loop import VirtualLoop
+from tests.kube.event_loops import run_in_loop, run_virtual
 
 CONTENT = conflist.load()
+
+
+class LoopWithoutThreads(VirtualLoop):
+    """Runs at once what is for a thread: virtual time does not wait for threads."""
+
+    def run_in_executor(  # type: ignore[override]
+        self, _executor: None, function: Callable[[], object]
+    ) -> asyncio.Future[object]:
+        future = self.create_future()
+        try:
+            future.set_result(function())
+        except OSError as error:
+            future.set_exception(error)
+        return future
 
 
 def keeping(conf_dir: Path, scenario: Callable[[], Awaitable[None]]) -> None:
@@ -23,7 +39,7 @@ def keeping(conf_dir: Path, scenario: Callable[[], Awaitable[None]]) -> None:
         finally:
             keeper.cancel()
 
-    run_virtual(run())
+    run_virtual(run(), LoopWithoutThreads())
 
 
 def test_a_removed_configuration_is_restored_within_one_interval(
@@ -77,3 +93,22 @@ def test_a_directory_that_cannot_be_written_is_tried_again(tmp_path: Path) -> No
         assert CONTENT == (conf_dir / conflist.NAME).read_bytes()
 
     keeping(conf_dir, scenario)
+
+
+@pytest.mark.parametrize("name", ["write", "restore"])
+def test_a_file_system_that_hangs_does_not_block_the_agent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    ended = threading.Event()
+
+    @run_in_loop
+    async def run() -> None:
+        loop = asyncio.get_running_loop()
+        keeper, started = asyncio.create_task(keep_conflist(tmp_path, CONTENT, interval=0.01)), loop.time()
+        await asyncio.sleep(0.1)
+        assert loop.time() - started < 1.0
+        ended.set()
+        keeper.cancel()
+
+    monkeypatch.setattr(conflist, name, lambda *_: ended.wait(2.0))
+    run()

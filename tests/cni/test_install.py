@@ -6,9 +6,11 @@ import json
 import os
 import platform
 import shutil
+import socket
 import stat
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,10 @@ from podpool.cni.protocol import VERSIONS
 from podpool.core.errors import InvalidInput
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
+
+
+NOT_UTF_8 = pytest.param(b'{"name":"\xff","plugins":[]}', id="not UTF-8")
+DEEP = pytest.param(b'{"name":"podpool","plugins":[{"x":' + b"[" * 100_000, id="deep")
 
 
 def versions(program: Path) -> list[str]:
@@ -216,11 +222,13 @@ class TestConflist:
         template.write_text('{"cniVersion":"1.1.0","name":"mine","plugins":[{"type":"bridge","mtu":9000}]}')
         assert template.read_bytes() == conflist.load(str(template))
 
-    @pytest.mark.parametrize("content", ["{", "[]", '{"cniVersion":"1.0.0","name":"x","plugins":[]}', None])
-    def test_invalid_template_is_rejected(self, tmp_path: Path, content: str | None) -> None:
+    @pytest.mark.parametrize(
+        "content", [b"{", b"[]", b'{"cniVersion":"1.0.0","name":"x","plugins":[]}', None, NOT_UTF_8, DEEP]
+    )
+    def test_invalid_template_is_rejected(self, tmp_path: Path, content: bytes | None) -> None:
         template = tmp_path / "mine"
         if content is not None:
-            template.write_text(content)
+            template.write_bytes(content)
         with pytest.raises(InvalidInput, match="--cni-template"):
             conflist.load(str(template))
 
@@ -247,7 +255,9 @@ class TestRestoredConflist:
         conflist.write(tmp_path, conflist.load())
         assert not conflist.restore(tmp_path, conflist.load())
 
-    @pytest.mark.parametrize("content", [None, b"", b"{", b'{"name":"podpool","plugins":[{"type":"ptp"}]}'])
+    @pytest.mark.parametrize(
+        "content", [None, b"", b"{", b'{"name":"podpool","plugins":[{"type":"ptp"}]}', NOT_UTF_8, DEEP]
+    )
     def test_removed_or_changed_file_is_restored(self, tmp_path: Path, content: bytes | None) -> None:
         path = conflist.write(tmp_path, conflist.load())
         if content is None:
@@ -264,9 +274,45 @@ class TestRestoredConflist:
         config["plugins"].append({"type": "istio-cni", "ambient": True})
         path.write_text(json.dumps(config))
         assert not conflist.restore(tmp_path, conflist.load())
+        assert json.dumps(config) == conflist.write(tmp_path, conflist.load()).read_text()
         config["plugins"].pop(0)
         path.write_text(json.dumps(config))
         assert conflist.restore(tmp_path, conflist.load())
+
+    def test_plugins_that_others_added_stay_when_the_version_changes(self, tmp_path: Path) -> None:
+        path, mesh = conflist.write(tmp_path, conflist.load()), {"type": "istio-cni"}
+        config = json.loads(path.read_bytes())
+        path.write_text(json.dumps(config | {"plugins": [*config["plugins"], mesh]}))
+        interface_plugin(tmp_path, "1.0.0", "1.1.0")
+        wanted = json.loads(conflist.load(bin_dir=str(tmp_path)))
+        conflist.write(tmp_path, conflist.load(bin_dir=str(tmp_path)))
+        assert wanted | {"plugins": [*wanted["plugins"], mesh]} == json.loads(path.read_bytes())
+
+    @pytest.mark.parametrize("function", [conflist.write, conflist.restore])
+    def test_what_is_not_a_file_or_too_long_is_replaced_without_reading_all_of_it(
+        self, tmp_path: Path, function: Callable[[Path, bytes], object]
+    ) -> None:
+        path = tmp_path / conflist.NAME
+
+        def fifo() -> None:
+            os.mkfifo(path)
+
+        def endless() -> None:
+            path.symlink_to("/dev/zero")
+
+        def long() -> None:
+            with path.open("wb") as file:
+                file.truncate(1 << 40)  # sparse
+
+        def listening() -> None:
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(path))
+
+        for create in (fifo, endless, long, listening):
+            create()
+            function(tmp_path, conflist.load())
+            assert conflist.load() == path.read_bytes()
+            path.unlink()
 
 
 def interface_plugin(bin_dir: Path, *versions: str) -> None:

@@ -2,8 +2,13 @@
 
 So the agent writes it when it can serve, and restores it while it runs. It stays when the agent stops: a node whose
 agent restarts keeps its Pods, and the plugin waits for the agent.
+
+Other components (service meshes) add plugins of their own to the first configuration of a node. These stay as long as
+the file has our name and all our plugins, in their order.
 """
 
+import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,9 @@ INTERFACE_PLUGIN = "ptp"
 """Creates the interfaces of the default configuration; needs nothing on the host."""
 BASE_VERSION, STATUS_VERSION = "1.0.0", "1.1.0"
 """The version that every runtime in use speaks, and the one that has GC and STATUS."""
+
+MAX_BYTES = 1 << 20
+"""Of a file that is compared with ours; a longer one is replaced."""
 
 
 class _Plugin(msgspec.Struct, frozen=True):
@@ -48,12 +56,13 @@ def load(template: str = "", *, bin_dir: str = "") -> bytes:
         return default(Path(bin_dir) if bin_dir else None)
     try:
         content = Path(template).read_bytes()
-        if not msgspec.json.decode(content, type=_PluginList).plugins:
-            raise InvalidInput("--cni-template", template, "lists no plugin")
+        plugins = msgspec.json.decode(content, type=_PluginList).plugins
     except OSError as error:
         raise InvalidInput("--cni-template", template, f"cannot be read: {error.strerror}") from None
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidInput("--cni-template", template, f"is not a CNI plugin list: {error}") from None
+    if not plugins:
+        raise InvalidInput("--cni-template", template, "lists no plugin")
     return content
 
 
@@ -78,31 +87,49 @@ def _supports(plugin: Path, version: str) -> bool:
 
 
 def write(conf_dir: Path, content: bytes) -> Path:
-    """Write the configuration unless it is already there; returns its path, raises `OSError`."""
+    """Write the configuration, with the plugins that others added to it; returns its path, raises `OSError`."""
     path = conf_dir / NAME
-    if not path.exists() or path.read_bytes() != content:
-        write_atomically(path, content, mode=0o644)
+    found = _read(path)
+    wanted = _with_added_plugins(found, content)
+    if found != wanted:
+        write_atomically(path, wanted, mode=0o644)
     return path
 
 
 def restore(conf_dir: Path, content: bytes) -> bool:
-    """Write the configuration again if it was removed or changed; returns whether it was, raises `OSError`.
-
-    A file that still has the name and all plugins, in their order, stays: other components (service meshes) add plugins
-    of their own to the first configuration of a node.
-    """
+    """Write the configuration again if it was removed or changed; returns whether it was, raises `OSError`."""
     path = conf_dir / NAME
-    if path.exists() and _contains(path.read_bytes(), content):
+    if _contains(_read(path), content):
         return False
     write_atomically(path, content, mode=0o644)
     return True
+
+
+def _read(path: Path) -> bytes:
+    """Return the content of a regular file, or of one that a link names; empty if there is none, or it is too long."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor, not a path
+            content = file.read(MAX_BYTES + 1) if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    except OSError:  # the file is then replaced, which may fail for the same reason
+        return b""
+    return content if len(content) <= MAX_BYTES else b""
+
+
+def _with_added_plugins(found: bytes, content: bytes) -> bytes:
+    """Return our configuration with all plugins of a file that has ours; the file as it is if that changes nothing."""
+    if not _contains(found, content):
+        return content
+    ours, theirs = (msgspec.json.decode(each, type=dict[str, Any]) for each in (content, found))
+    wanted = ours | {"plugins": theirs["plugins"]}
+    return found if wanted == theirs else msgspec.json.format(msgspec.json.encode(wanted), indent=2) + b"\n"
 
 
 def _contains(found: bytes, content: bytes) -> bool:
     try:
         ours = msgspec.json.decode(content, type=_Contents)
         theirs = msgspec.json.decode(found, type=_Contents)
-    except msgspec.DecodeError:
+    except (ValueError, RecursionError):
         return False
     remaining = iter(theirs.plugins)
     return theirs.name == ours.name and all(plugin in remaining for plugin in ours.plugins)

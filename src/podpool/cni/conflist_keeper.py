@@ -1,7 +1,8 @@
 """Keeps the CNI configuration in place while the agent runs: without it a runtime starts no Pod.
 
 It is written at once, and restored when it is removed or changed. After each restoration the next check comes later: a
-component that removes the configurations of others, such as Cilium with `cni.exclusive`, may win.
+component that removes the configurations of others, such as Cilium with `cni.exclusive`, may win. Files are accessed in
+a thread, because a file system that hangs must not stop the agent.
 """
 
 import asyncio
@@ -24,7 +25,7 @@ async def keep_conflist(conf_dir: Path, content: bytes, *, interval: float = CHE
     shortest, longest = interval, interval * LONGEST_INTERVAL / CHECK_INTERVAL
     while True:
         await asyncio.sleep(interval)
-        restored = _restore(conf_dir, content)
+        restored = await _restore(conf_dir, content)
         interval = min(interval * 2, longest) if restored else max(interval / 2, shortest)
 
 
@@ -32,21 +33,22 @@ async def _write(conf_dir: Path, content: bytes) -> None:
     warned = False
     while True:
         try:
-            log.info("CNI configuration written", path=str(conflist.write(conf_dir, content)))
+            path = await asyncio.to_thread(conflist.write, conf_dir, content)
         except OSError as error:
             if not warned:
                 log.warning("cannot write the CNI configuration, node stays NotReady", error=str(error))
             warned = True
             await asyncio.sleep(RETRY_INTERVAL)
         else:
+            log.info("CNI configuration written", path=str(path))
             return
 
 
-def _restore(conf_dir: Path, content: bytes) -> bool:
+async def _restore(conf_dir: Path, content: bytes) -> bool:
     """Return whether the configuration was missing or changed; the next check follows a failure later."""
     path = str(conf_dir / conflist.NAME)
     try:
-        if not conflist.restore(conf_dir, content):
+        if not await asyncio.to_thread(conflist.restore, conf_dir, content):
             return False
     except OSError as error:
         log.warning("cannot restore the CNI configuration, no Pod can start", path=path, error=str(error))
