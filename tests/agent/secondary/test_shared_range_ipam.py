@@ -7,7 +7,13 @@ import msgspec
 import pytest
 
 from podpool.agent.abandoned_adds import AbandonedAdds
-from podpool.agent.secondary.ippool_batcher import MAX_SLEEP_FOR_RACE, IPPoolBatcher, PoolRequest, ReleasedWhileWaiting
+from podpool.agent.secondary.ippool_batcher import (
+    BLOCKED_SECONDS,
+    MAX_SLEEP_FOR_RACE,
+    IPPoolBatcher,
+    PoolRequest,
+    ReleasedWhileWaiting,
+)
 from podpool.api.builtin import LEASES
 from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
@@ -676,6 +682,22 @@ class TestRuntime:
         node.transport.cut = False
         await asyncio.sleep(60)
         assert {} == await holders(cluster)
+
+    @in_cluster
+    async def test_what_is_kept_of_a_range_ends_with_its_last_request(self, cluster: SharedRangeCluster) -> None:
+        """Also of a range that only a failed ADD or a DEL has named, and after an address of another owner."""
+        node = cluster.node("a", cooldown=BLOCKED_SECONDS)
+        ranges = [network(f"10.{each}.0.0/30", network_name=f"n{each}") for each in range(20)]
+        for each, settings in enumerate(ranges):
+            await cluster.reserve(f"n{each}-10.{each}.0.1", "default/another")
+            await node.add(pod_interface(f"p{each}"), settings)
+            await failure(node.add(pod_interface("r"), settings))
+            await node.delete(pod_interface(f"p{each}"), settings)
+        await asyncio.sleep(BLOCKED_SECONDS)
+        await node.add(pod_interface("q"), ONE)
+        await node.delete(pod_interface("q"), ONE)
+        assert {} == node.ipam._batchers  # noqa: SLF001  its size
+        assert 1 == len(node.ipam._cooldown._released)  # noqa: SLF001  its size
 
     @in_cluster
     async def test_a_cancelled_add_does_not_block_others(self, cluster: SharedRangeCluster) -> None:

@@ -62,6 +62,21 @@ async def test_an_address_with_two_owners_is_logged_and_left_alone(cluster: Shar
 
 
 @in_cluster
+async def test_a_duplicate_that_ended_is_logged_again_when_it_returns(cluster: SharedRangeCluster) -> None:
+    """What was logged is kept no longer than the duplicate lasts."""
+    node, other, copy = cluster.node("a"), cluster.node("b"), cluster.server.store.snapshot()
+    await node.add(pod_interface("p"), ONE)
+    cluster.server.store.restore(copy)
+    await other.add(pod_interface("q"), ONE)
+    duplicate = cluster.server.store.snapshot()
+    for state in (duplicate, copy, duplicate):
+        cluster.server.store.restore(state)
+        node.ipam.on_restored()
+        await asyncio.sleep(SOON)
+    assert 2 == sum("two owners" in each for each in cluster.log_lines.warnings)
+
+
+@in_cluster
 async def test_an_entry_that_is_released_meanwhile_is_not_restored(cluster: SharedRangeCluster) -> None:
     node = cluster.node("a")
     await node.add(pod_interface("first"), ONE)

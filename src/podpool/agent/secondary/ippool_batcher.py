@@ -26,6 +26,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Awaitable, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.shared_range_client import IPPoolClient, apply_changes, overlapping_pools
@@ -89,24 +90,29 @@ class SharedCooldown:
     def __init__(self, clock: Clock, *, cooldown: float) -> None:
         self._clock = clock
         self._cooldown = cooldown
-        self._released: dict[str, dict[Address, tuple[float, ReservationSpec]]] = defaultdict(dict)
+        self._released: dict[tuple[str, Address], tuple[float, ReservationSpec]] = {}  # the oldest first
 
     def start(self, network: str, change: AllocationChange) -> None:
         """Record a release; the former owner may get the address again."""
         if change.before:
             owner = ReservationSpec(podref=change.before.podref, ifname=change.before.ifname)
-            self._released[network][change.address] = (self._clock.boot(), owner)
+            self.end(network, change.address)
+            self._released[network, change.address] = (self._clock.boot(), owner)
+            self._expire()
 
     def end(self, network: str, address: Address) -> None:
         """Record that an address is in use again."""
-        self._released[network].pop(address, None)
+        self._released.pop((network, address), None)
 
     def cooling_down(self, network: str) -> dict[Address, ReservationSpec]:
         """Return the addresses that are cooling down, with their former owners."""
+        self._expire()
+        return {address: owner for (of, address), (_, owner) in self._released.items() if of == network}
+
+    def _expire(self) -> None:
         limit = self._clock.boot() - self._cooldown
-        released = {each: entry for each, entry in self._released[network].items() if entry[0] > limit}
-        self._released[network] = released
-        return {each: owner for each, (_, owner) in released.items()}
+        for key, _ in [*takewhile(lambda entry: entry[1][0] <= limit, self._released.items())]:
+            del self._released[key]
 
 
 class IPPoolBatcher:
@@ -133,6 +139,11 @@ class IPPoolBatcher:
         self._processing = asyncio.Lock()
         self._requests: list[PoolRequest] = []
         self._blocked: dict[Address, tuple[float, ReservationSpec]] = {}
+
+    @property
+    def idle(self) -> bool:
+        """Whether it has neither requests nor blocked addresses: a new one would do the same."""
+        return not self._requests and not self._still_blocked()
 
     async def process(self, request: PoolRequest) -> Address | None:
         """Process a request together with all that wait meanwhile; retried until cancelled."""
@@ -307,10 +318,12 @@ class IPPoolBatcher:
         network = self._identifier.network
         if not overlap_checked:
             return self._log.live_addresses(network, range_=str(self._identifier.range))
+        return {**self._still_blocked(), **self._log.live_addresses(network), **self._overlapping_entries(pools)}
+
+    def _still_blocked(self) -> dict[Address, ReservationSpec]:
         now = self._deps.clock.boot()
         self._blocked = {each: entry for each, entry in self._blocked.items() if entry[0] > now}
-        blocked = {each: reservation for each, (_, reservation) in self._blocked.items()}
-        return {**blocked, **self._log.live_addresses(network), **self._overlapping_entries(pools)}
+        return {each: reservation for each, (_, reservation) in self._blocked.items()}
 
     def _overlapping_entries(self, pools: Mapping[str, IPPool]) -> dict[Address, ReservationSpec]:
         """Return the entries of overlapping pools: their reservations may be missing."""

@@ -14,7 +14,7 @@ There is no fence: a sandbox has an address because the API server stored it, no
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 
@@ -190,7 +190,7 @@ class SharedRangeIPAM:
         prefix, batcher = range_.prefix, self._batcher(range_.prefix, request.config)
         try:
             async with asyncio.timeout(self._time_left(request)):
-                address = await batcher.process(PoolRequest(request.owner, request.config, range_))
+                address = await self._process(batcher, PoolRequest(request.owner, request.config, range_))
         except TimeoutError:
             reason = batcher.last_error or "too many concurrent writers"
             message = f"the IPPool of {prefix} could not be written in time: {reason}"
@@ -276,16 +276,19 @@ class SharedRangeIPAM:
         )
         owner = PodInterface(podref=allocation.podref, container_id=attachment.container_id, ifname=attachment.ifname)
         known = self._log.allocations.get(attachment)
-        batchers = []
-        for each in allocation.ranges:
-            with suppress(InvalidInput):  # a pool without a valid name cannot exist
-                batchers.append(self._batcher(parse_prefix(each), config))
         with self._log.being_released.mark(attachment):
             async with asyncio.timeout(DEL_TIMEOUT):
                 await self._resync.wait_until_written()
-                await gather_all(*(batcher.process(PoolRequest(owner, config)) for batcher in batchers))
+                await gather_all(*(self._release_from(each, PoolRequest(owner, config)) for each in allocation.ranges))
         if self._log.allocations.get(attachment) == known:  # no ADD since
             self._log.remove(attachment)
+
+    async def _release_from(self, range_: str, request: PoolRequest) -> None:
+        try:
+            batcher = self._batcher(parse_prefix(range_), request.config)
+        except InvalidInput:
+            return  # a pool without a valid name cannot exist
+        await self._process(batcher, request)
 
     async def _defer_release(self, allocation: SharedAllocation, error: Exception) -> None:
         """Log the release durably: it is done later, also after a restart or reboot."""
@@ -308,6 +311,14 @@ class SharedRangeIPAM:
                 self._deps, identifier, self._client, self._log, self._cooldown, third_party=self._third_party
             )
         return batcher
+
+    async def _process(self, batcher: IPPoolBatcher, request: PoolRequest) -> Address | None:
+        """Process a request, then drop idle batchers: a caller awaits nothing between `_batcher` and this."""
+        try:
+            return await batcher.process(request)
+        finally:
+            for identifier in [identifier for identifier, each in self._batchers.items() if each.idle]:
+                del self._batchers[identifier]
 
     def _time_left(self, request: AddressRequest) -> float:
         return max(request.deadline - self._deps.clock.boot(), 0.0)

@@ -7,7 +7,8 @@ owners, which the agent cannot resolve and logs as an error.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeAlias
 
 from podpool.agent.deps import AgentDeps, event_or_timeout
 from podpool.agent.secondary.shared_range_client import IPPoolClient
@@ -22,6 +23,9 @@ from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.ippool import AllocationChange, parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier
 
+Difference: TypeAlias = tuple[PoolIdentifier, AllocationChange]
+"""What a pool lacks of a live allocation, or has of another owner instead."""
+
 
 class SharedRangeResync:
     """Compares the live allocations of this node with the shared IPPools."""
@@ -32,7 +36,7 @@ class SharedRangeResync:
         self._log = log
         self._due = asyncio.Event()
         self._writing = asyncio.Lock()
-        self._reported: set[tuple[str, Allocation]] = set()
+        self._reported: Sequence[Difference] = ()
         self._backoff = Backoff(rng=deps.rng, base=0.2, maximum=30.0)
 
     def nudge(self) -> None:
@@ -67,7 +71,12 @@ class SharedRangeResync:
 
     async def _write_lost_entries(self) -> bool:
         pools = await self._client.list_pools()
-        lost = self._lost_entries(pools)
+        differences = list(self._differences(pools))
+        self._report_duplicates([each for each in differences if each[1].before])
+        lost: defaultdict[PoolIdentifier, list[AllocationChange]] = defaultdict(list)
+        for identifier, change in differences:
+            if change.before is None:
+                lost[identifier].append(change)
         for identifier, changes in lost.items():
             pool = pools.get(identifier.name)
             if pool is None:
@@ -81,40 +90,38 @@ class SharedRangeResync:
                 await self._client.patch_pool(pool, changes)
         return not lost
 
-    def _lost_entries(self, pools: Mapping[str, IPPool]) -> dict[PoolIdentifier, list[AllocationChange]]:
-        found: defaultdict[PoolIdentifier, list[AllocationChange]] = defaultdict(list)
+    def _differences(self, pools: Mapping[str, IPPool]) -> Iterator[Difference]:
         for allocation in self._log.live():
             for range_, text in zip(allocation.ranges, allocation.addresses, strict=False):
                 identifier = PoolIdentifier(range=parse_prefix(range_), network=allocation.network_name)
                 address = parse_address(text)
                 if address in identifier.range:
-                    change = self._lost_entry(pools.get(identifier.name), address, allocation)
-                    found[identifier] += [change] if change else []
-        return {identifier: changes for identifier, changes in found.items() if changes}
+                    change = _difference(pools.get(identifier.name), address, allocation)
+                    if change:
+                        yield identifier, change
 
-    def _lost_entry(
-        self, pool: IPPool | None, address: Address, allocation: SharedAllocation
-    ) -> AllocationChange | None:
-        """Return the entry to write; None if it exists, or another owner has the address."""
-        attachment = allocation.attachment
-        own = Allocation(id=attachment.container_id, podref=allocation.podref, ifname=attachment.ifname)
-        if pool is None:
-            return AllocationChange(key="", address=address, before=None, after=own)
-        key = parse_ippool(pool.spec).key(address)
-        found = pool.spec.allocations.get(key)
-        if found is None:
-            return AllocationChange(key=key, address=address, before=None, after=own)
-        if (found.podref, found.ifname) != (own.podref, own.ifname):
-            self._report_duplicate(pool.metadata.name, address, own, found)
+    def _report_duplicates(self, duplicates: Sequence[Difference]) -> None:
+        """Log the addresses with two owners that the last comparison has not found."""
+        for identifier, change in duplicates:
+            if change.before and change.after and (identifier, change) not in self._reported:
+                self._deps.log.error(
+                    "address has two owners after an API server restore, delete one of the Pods",
+                    address=change.address,
+                    pod=change.after.podref,
+                    other_pod=change.before.podref,
+                    ippool=identifier.name,
+                )
+        self._reported = duplicates
+
+
+def _difference(pool: IPPool | None, address: Address, allocation: SharedAllocation) -> AllocationChange | None:
+    """Return the entry that the pool has lost, or has of another owner; None if it has it."""
+    attachment = allocation.attachment
+    own = Allocation(id=attachment.container_id, podref=allocation.podref, ifname=attachment.ifname)
+    if pool is None:
+        return AllocationChange(key="", address=address, before=None, after=own)
+    key = parse_ippool(pool.spec).key(address)
+    found = pool.spec.allocations.get(key)
+    if found and (found.podref, found.ifname) == (own.podref, own.ifname):
         return None
-
-    def _report_duplicate(self, pool: str, address: Address, own: Allocation, other: Allocation) -> None:
-        if (str(address), other) not in self._reported:
-            self._reported.add((str(address), other))
-            self._deps.log.error(
-                "address has two owners after an API server restore, delete one of the Pods",
-                address=address,
-                pod=own.podref,
-                other_pod=other.podref,
-                ippool=pool,
-            )
+    return AllocationChange(key=key, address=address, before=found, after=own)
