@@ -88,6 +88,15 @@ def test_an_unusable_grant_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
     assert "nonsense" in caplog.records[0].__dict__["fields"]["reason"]
 
 
+def test_a_grant_that_is_unusable_again_later_is_logged_again(caplog: pytest.LogCaptureFixture) -> None:
+    """So what was logged is forgotten with the grant, and does not grow with every grant of the node's life."""
+    tracked, _ = tracker()
+    for version, listed in enumerate(({"bad": "nonsense"}, grants(1), {"bad": "nonsense"}), start=1):
+        shown = NetworkConfigStatus(network_containers=(status(version, listed),))
+        tracked.observe(msgspec.structs.replace(nnc(str(version)), status=shown))
+    assert 2 == sum("grant cannot be used" == each.message for each in caplog.records)
+
+
 def test_the_history_of_an_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     tracked, _ = tracker()
     caplog.set_level("INFO", logger="podpool.agent")

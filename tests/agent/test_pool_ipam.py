@@ -12,7 +12,7 @@ from podpool.api.builtin import NODES, PODS
 from podpool.cni.protocol import PluginRequest, PluginResponse, encode_request
 from podpool.core.settings import Settings
 from podpool.core.two_observations import OBSERVATION_INTERVAL
-from tests.agent.disks import FullDisk, ReadOnlyDisk
+from tests.agent.disks import FullDisk, MemoryDisk, ReadOnlyDisk
 from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 
 SETTINGS = Settings()
@@ -249,6 +249,19 @@ class TestDel:
         await env.add("a")
         await asyncio.sleep(60.0)
         assert 1 == sum("cannot list deferred DELs" in line for line in env.warnings)
+
+    @in_node_env
+    async def test_a_failure_after_the_former_one_ended_is_logged_again(self, env: NodeEnv) -> None:
+        """So what was logged is forgotten with the file, and does not grow with every DEL of the node's life."""
+        deletes = ReadOnlyDisk()
+        await env.start(deletes=deletes)
+        left = PluginRequest(command="DEL", container_id="a", ifname="eth0", stdin=b"{}")
+        for _ in range(2):
+            deletes.append("a-eth0", encode_request(left))
+            await asyncio.sleep(60.0)
+            MemoryDisk.remove(deletes, "a-eth0")
+            await asyncio.sleep(60.0)
+        assert 2 == sum("file=a-eth0" in line for line in env.warnings)
 
 
 class TestRestart:

@@ -58,6 +58,7 @@ class CNIHandler:
         self._confirmation = confirmation
         self._abandoned_adds = abandoned_adds
         self._logged: set[str] = set()
+        """Deferred DELs whose failure was logged; empty for their directory."""
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
@@ -110,6 +111,7 @@ class CNIHandler:
         except OSError as error:
             self._warn_once("cannot list deferred DELs", error)
             return
+        self._logged.intersection_update(names)
         for name in names:
             try:
                 self._process_deferred(directory, name)
@@ -230,8 +232,8 @@ class CNIHandler:
 
     def _warn_once(self, event: str, error: OSError, *, file: str = "") -> None:
         """Log a failure once: it is retried every few seconds."""
-        if event + file not in self._logged:
-            self._logged.add(event + file)
+        if file not in self._logged:
+            self._logged.add(file)
             self._log.warning(event, file=file, error=error)
 
     def _command(self, name: str) -> Command:

@@ -34,6 +34,7 @@ class NNCTracker:
         """Our last report, and the one before our first; its response may be lost."""
         self._requested: tuple[float, NetworkConfigStatus] | None = None
         self._logged: set[str] = set()
+        """Grants of the pool that were logged as unusable or revoked."""
 
     @property
     def resource_version(self) -> str:
@@ -136,11 +137,13 @@ class NNCTracker:
         after = {grant.id: grant.address for grant in pool.grants.all()}
         self._log_difference("grants added", {key: after[key] for key in after.keys() - before.keys()}, nc)
         self._log_difference("grants returned", {key: before[key] for key in before.keys() - after.keys()}, nc)
+        revoked = {grant: each for grant, each in pool.assigned.items() if each.revoked}
+        self._logged &= pool.unusable.keys() | revoked.keys()
         for grant, reason in pool.unusable.items():
             if self._is_first(grant):
                 self._log.warning("grant cannot be used", nc=nc.id, grant=grant, reason=reason)
-        for grant, assignment in pool.assigned.items():
-            if assignment.revoked and self._is_first(grant):
+        for grant, assignment in revoked.items():
+            if self._is_first(grant):
                 self._log.warning(
                     "NNC no longer lists an address in use; its Pod keeps it, no later Pod gets it",
                     nc=nc.id,
