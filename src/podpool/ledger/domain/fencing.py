@@ -77,8 +77,8 @@ def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership
             conflicts=0,
             latest_time=now,
             clock_offset=clock_offset,
-            # addresses released just before the restore may still cool down; their nodes kept none for longer
-            paused_until=now + subnet.spec.cooldown_filling,
+            # addresses used and released in lost commits count as never used: the longest cooldown passes first
+            paused_until=now + subnet.spec.cooldown_roomy,
             due=wall,
         )
         repo.put_subnet(replace(paused, revision=repo.revision))
