@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from podpool.agent.netns import MAX_PATH, NetnsProbe, recorded_netns
+from podpool.agent.deps import no_netns_gone
+from podpool.agent.netns import MAX_PATH, NetnsProbe, present_netns, recorded_netns
 from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS, is_mass_loss
 from podpool.api.builtin import PODS
 from podpool.api.whereabouts import IP_POOLS
@@ -93,7 +94,7 @@ class TestRuntime:
         async def test(host: SandboxHost) -> None:
             await host.start("kept")
             await host.start("slow")
-            host.listed.discard("slow")
+            host.end("slow")
             await asyncio.sleep(ADD_CHAIN_SECONDS - 1.0)
             assert {"kept", "slow"} == await host.holders()
             await asyncio.sleep(FOUND)
@@ -105,6 +106,7 @@ class TestRuntime:
         async def test(host: SandboxHost) -> None:
             for name in ("kept", "hidden"):
                 await host.start(name)
+            host.namespaces.clear()
             for _ in range(20):
                 await asyncio.sleep(OBSERVATION_INTERVAL / 2)
                 host.listed ^= {"hidden"}
@@ -120,10 +122,42 @@ class TestRuntime:
             for name in "abc":
                 await host.start(name)
             await asyncio.sleep(FOUND)
+            host.namespaces.clear()
             host.listed = {"of another runtime"}
             await asyncio.sleep(LONG)
             assert set("abc") == await host.holders()
             assert 1 == sum("check --cri-socket" in line for line in env.warnings)
+
+        test()
+
+    def test_a_sandbox_that_it_lost_keeps_its_address_while_its_namespace_exists(self) -> None:
+        """A containerd that cannot load the metadata of a sandbox logs it and continues; the sandbox runs on."""
+
+        async def test(host: SandboxHost) -> None:
+            for name in ("kept", "running"):
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.listed.discard("running")
+            await asyncio.sleep(LONG)
+            assert {"kept", "running"} == await host.holders()
+            host.end("running")
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
+
+        on_host(test)
+
+    def test_where_namespaces_are_not_seen_its_list_decides(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            env.deps.update(netns_gone=no_netns_gone)
+            await host.begin()
+            for name in ("kept", "lost"):
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.end("lost")
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
 
         test()
 
@@ -237,11 +271,12 @@ class TestMassLoss:
         on_host(test, runtime=runtime)
 
     def test_what_only_the_runtime_shows_is_held_back(self) -> None:
-        """Its state was lost: containers may run on."""
+        """Its state was lost: containers may run on, in namespaces that the agent does not see."""
 
         @in_node_env
         async def test(env: NodeEnv) -> None:
             host = SandboxHost(env)
+            env.deps.update(netns_gone=no_netns_gone)
             await host.begin()
             for name in "abcdefgh":
                 await host.start(name)
@@ -351,6 +386,13 @@ class TestNetns:
         there.touch()
         paths = {str(there), str(absent), str(hidden), "/proc/0/ns/net"}
         assert {str(absent)} == asyncio.run(NetnsProbe().gone(paths))
+
+    def test_it_is_present_when_its_file_is_in_a_directory_that_is_seen(self, tmp_path: Path) -> None:
+        there, absent, hidden = tmp_path / "there", tmp_path / "absent", tmp_path / "no-directory" / "net"
+        there.touch()
+        paths = {str(there), str(absent), str(hidden), "/proc/0/ns/net"}
+        assert {str(there)} == asyncio.run(present_netns(paths, NetnsProbe().gone))
+        assert frozenset() == asyncio.run(present_netns(paths, no_netns_gone))
 
     @pytest.mark.parametrize("path", ["", "net", "/run/\udcff", "/run/\n", "/" + "x" * MAX_PATH])
     def test_only_plain_paths_are_recorded(self, path: str) -> None:

@@ -1,11 +1,11 @@
 """Network namespaces of sandboxes, by the path that the runtime names in CNI_NETNS.
 
 A namespace is gone when its file is absent from a directory that exists. An agent that does not see the directory (in a
-container without it, or `/proc/PID/ns/net` of another PID namespace) never takes a namespace for gone.
+container without it, or `/proc/PID/ns/net` of another PID namespace) never takes a namespace for gone, nor for present.
 """
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 
 MAX_PATH = 255
@@ -13,10 +13,22 @@ MAX_PATH = 255
 PROBE_TIMEOUT = 5.0
 """Seconds after which a probe ends without a result: a path may be on a file system that does not respond."""
 
+ABSENT_NAME = ".podpool-absent"
+"""A name that no namespace has. A directory from which it is absent is one that the agent sees."""
+
 
 def recorded_netns(path: str) -> str:
     """Return a path as records contain it; empty if it is not a plain absolute path."""
     return path if path.startswith("/") and len(path) <= MAX_PATH and path.isprintable() else ""
+
+
+async def present_netns(
+    paths: Collection[str], gone: Callable[[Collection[str]], Awaitable[frozenset[str]]]
+) -> frozenset[str]:
+    """Return the namespaces that exist: they are not gone, and in a directory that the agent sees."""
+    absent_names = {path: f"{path.rpartition('/')[0]}/{ABSENT_NAME}" for path in paths}
+    found_gone = await gone({*absent_names, *absent_names.values()})
+    return frozenset(path for path, name in absent_names.items() if path not in found_gone and name in found_gone)
 
 
 class NetnsProbe:

@@ -8,6 +8,7 @@ two sources shows it in two observations (`core.two_observations`):
 |---|---|---|
 | runtime | it was listed once, or its ADD is 10 minutes old | containerd lists a sandbox after its ADDs |
 | | the list lacks it, and contains another of this agent | otherwise it is the socket of another runtime |
+| | the network namespace of the ADD is not seen to exist | a runtime may lose the state of a sandbox that runs on |
 | Pods | no unfinished Pod has its UID, or has it as config hash | the mirror Pod of a static Pod has another UID |
 | | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
 
@@ -25,6 +26,7 @@ from typing import Protocol
 import msgspec
 
 from podpool.agent.deps import AgentDeps
+from podpool.agent.netns import present_netns
 from podpool.api.builtin import FINISHED, Pod
 from podpool.cni.protocol import Attachment
 from podpool.core.two_observations import TwoObservations
@@ -165,7 +167,14 @@ class RuntimeObservations:
             return frozenset()
         self._listed_once = (self._listed_once | self._last) & known
         absent = [each for each in held if each.sandbox not in self._last and self._was_listed(each, now=now)]
-        return frozenset(self._absent.observe(absent, now=now))
+        ended = await self._without_namespace(absent)
+        return frozenset(self._absent.observe(ended, now=now))
+
+    async def _without_namespace(self, absent: Sequence[SandboxInterface]) -> list[SandboxInterface]:
+        """Return those whose network namespace is not known to exist."""
+        paths = {each.netns for each in absent if each.netns and not each.earlier_boot}
+        present = await present_netns(paths, self._deps.netns_gone)
+        return [each for each in absent if each.earlier_boot or each.netns not in present]
 
     def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
         """Return whether the list contains a sandbox of this agent."""

@@ -1,4 +1,7 @@
-"""Scenarios of sandboxes that end without a DEL, or seem to."""
+"""Scenarios of sandboxes that end without a DEL, or seem to.
+
+Where the agent sees network namespaces, they protect sandboxes that run: scenarios of other rules hide them.
+"""
 
 from podpool.lab.sim.container_runtime import SimRuntime, SocketState
 from tests.lab.sim.driver import ScenarioDriver
@@ -60,6 +63,7 @@ async def a_list_lacks_a_sandbox_once(driver: ScenarioDriver) -> None:
     await driver.join("a")
     await driver.serve_pods("a", 3)
     await driver.run_for(SEEN)
+    _runtime(driver).namespaces_visible = False
     _runtime(driver).hidden = {next(iter(driver.cluster.oracle.uses())).sandbox}
     await driver.run_for(40)
     _runtime(driver).hidden = set()
@@ -71,6 +75,7 @@ async def a_runtime_loses_its_state(driver: ScenarioDriver) -> None:
     await driver.join("a")
     await driver.serve_pods("a", 8)
     await driver.run_for(SEEN)
+    _runtime(driver).namespaces_visible = False
     _runtime(driver).hidden = {use.sandbox for use in driver.cluster.oracle.uses()[2:]}
     await driver.converge(FOUND)
 
@@ -80,6 +85,7 @@ async def the_socket_is_of_another_runtime(driver: ScenarioDriver) -> None:
     await driver.join("a")
     await driver.serve_pods("a", 3)
     await driver.run_for(SEEN)
+    _runtime(driver).namespaces_visible = False
     _runtime(driver).socket = SocketState.OTHER_RUNTIME
     await driver.converge(FOUND)
 
@@ -88,6 +94,7 @@ async def an_add_chain_is_slow(driver: ScenarioDriver) -> None:
     """A sandbox has its address for minutes before it is listed."""
     await driver.join("a")
     await driver.serve_pods("a", 2)
+    _runtime(driver).namespaces_visible = False
     _runtime(driver).chain_seconds = 300.0
     await driver.serve_pods("a", 1)
     await driver.run_for(FOUND)
