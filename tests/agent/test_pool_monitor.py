@@ -289,6 +289,17 @@ class TestCooldown:
             assert level == known.cooldown.level
 
     @in_node_env
+    async def test_the_shortest_time_is_that_of_the_subnet(self, env: NodeEnv) -> None:
+        agent = await env.start()
+        for published, shortest in ((60.0, 60.0), (None, 5.0)):
+            scaler = {"status": {"scaler": {"cooldownSeconds": 60, "shortestCooldownSeconds": published}}}
+            await env.kube.merge_patch(CLUSTER_SUBNETS, "pods", scaler, namespace=SYSTEM, subresource="status")
+            await asyncio.sleep(SETTLE_TIME)
+            known = agent.metrics_snapshot().parameters
+            assert known
+            assert shortest == known.cooldown.shortest
+
+    @in_node_env
     async def test_a_long_level_needs_no_more_addresses_and_no_more_patches(self, env: NodeEnv) -> None:
         """Pods that come and go, one after the other, on a node with a batch."""
         requested = {}

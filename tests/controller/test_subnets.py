@@ -199,13 +199,15 @@ class TestPublishing:
     @run_in_loop
     async def test_the_batch_of_the_ledger_is_published(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
-            await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0, cooldown_roomy=3.0, cooldown_filling=2.0)
+            levels = {"cooldown_roomy": 3.0, "cooldown_filling": 2.0, "cooldown_exhausted": 1.0}
+            await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0, **levels)
             env.start()
             nodes = ("n1", "n2", "n3", "n4")
             await env.join(*nodes)
             await becomes(env, exhausted=False, batch=16)
             shown, _ = await subnet_objects(env)
             assert 3.0 == shown.status.scaler.cooldown_seconds
+            assert 1.0 == shown.status.scaler.shortest_cooldown_seconds
             for node in nodes:  # 126 addresses: four nodes of 48 with batch 16, of 32 with 8, of 28 with 4
                 await env.request(node, 15, demand=25)
             await becomes(env, exhausted=False, batch=4)

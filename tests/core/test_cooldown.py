@@ -35,3 +35,16 @@ def test_of_a_slice_by_the_share_that_is_unassigned(unassigned: int, size: int, 
 )
 def test_what_a_node_applies(level: float, applied: CooldownInForce) -> None:
     assert applied == CooldownLevels(130.0, 30.0, 5.0).in_force(level)
+
+
+@pytest.mark.parametrize(
+    ("level", "shortest", "applied"),
+    [
+        pytest.param(60.0, 60.0, CooldownInForce(60.0, 60.0, 60.0), id="longer than the node's own"),
+        pytest.param(130.0, 10.0, CooldownInForce(130.0, 30.0, 10.0), id="between the node's own"),
+        pytest.param(130.0, 0.0, CooldownInForce(130.0, 30.0, 0.0), id="none"),
+        pytest.param(5.0, 10.0, CooldownInForce(5.0, 5.0, 5.0), id="longer than the level"),
+    ],
+)
+def test_the_shortest_time_is_that_of_the_subnet(level: float, shortest: float, applied: CooldownInForce) -> None:
+    assert applied == CooldownLevels(130.0, 30.0, 5.0).in_force(level, shortest=shortest)

@@ -20,6 +20,7 @@ from podpool.api.azure import (
     ClusterSubnetState,
     ClusterSubnetStatus,
     NodeScaler,
+    PublishedScaler,
 )
 from podpool.api.builtin import NODES, PODS, Pod
 from podpool.api.meta import Kind, T
@@ -109,7 +110,7 @@ class SubnetInformer:
             max_buffer=max(max_buffer, scaler.buffer + 100),
             exhausted=exhausted,
             maximum=nnc_scaler.max_ip_count if nnc_scaler.max_ip_count > 0 else settings.node_maximum,
-            cooldown=_cooldown(status.scaler.cooldown_seconds, settings.cooldown_levels, exhausted=exhausted),
+            cooldown=_cooldown(status.scaler, settings.cooldown_levels, exhausted=exhausted),
             nodes=status.nodes if status.nodes and status.nodes > 0 else None,
         )
 
@@ -162,11 +163,12 @@ def subnet_scaler(batch: int, buffer: Decimal | None, *, default: Settings) -> S
     return Scaler(min(max(batch, 1), 256), min(max(hundredths, 0), 400))
 
 
-def _cooldown(published: float | None, levels: CooldownLevels, *, exhausted: bool) -> CooldownInForce:
+def _cooldown(published: PublishedScaler, levels: CooldownLevels, *, exhausted: bool) -> CooldownInForce:
     """Return the cooldown in force; a subnet that does not publish its level counts as filling or exhausted."""
-    if published is None:
-        return levels.in_force(levels.of_subnet(exhausted=exhausted, configured_batch=False))
-    return levels.in_force(min(max(published, 0.0), MAX_COOLDOWN))
+    level, shortest = published.cooldown_seconds, published.shortest_cooldown_seconds
+    if level is None:
+        level = levels.of_subnet(exhausted=exhausted, configured_batch=False)
+    return levels.in_force(min(max(level, 0.0), MAX_COOLDOWN), shortest=shortest)
 
 
 def _max_buffer(nnc_scaler: NodeScaler, *, default: Settings) -> int:

@@ -180,6 +180,8 @@ class PublishedScaler(SubnetScaler, frozen=True, kw_only=True):
 
     cooldown_seconds: float | None = None
     """Seconds after use before which an address is not assigned to another Pod, while there is another."""
+    shortest_cooldown_seconds: float | None = None
+    """Seconds after use before which it is not assigned to another Pod, even if there is no other."""
 
 
 class ClusterSubnetSpec(ApiStruct, frozen=True, kw_only=True):

@@ -56,6 +56,7 @@ _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("PublishedScaler", "batch"): _BATCH,
     ("PublishedScaler", "buffer"): _BUFFER,
     ("PublishedScaler", "cooldownSeconds"): {"minimum": 0},
+    ("PublishedScaler", "shortestCooldownSeconds"): {"minimum": 0},
     ("ClusterSubnetStatus", "nodes"): _COUNT,
     ("IPPoolSpec", "range"): _CIDR,
     ("NodeSlicePoolSpec", "range"): _CIDR,

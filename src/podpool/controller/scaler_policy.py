@@ -34,6 +34,8 @@ class PublishedSubnet(msgspec.Struct, frozen=True, kw_only=True):
     exhausted: bool
     cooldown: float
     """The level in force, in seconds."""
+    shortest_cooldown: float | None = None
+    """The shortest level, in seconds; None if the ledger does not report it."""
     nodes: int
     """About how many nodes share the subnet."""
     pinned: Scaler | None = None
@@ -53,7 +55,8 @@ def published_subnet(
     """Return what is published for a subnet, from the ledger's state and the override in the ClusterSubnet's spec."""
     default = state.scaler if settings.scarcity == "graded" else settings.common.scaler
     exhausted = _exhausted(state, before=exhausted_before, settings=settings)
-    level = settings.common.cooldown_levels.of_subnet(exhausted=exhausted, configured_batch=True)
+    levels = settings.common.cooldown_levels
+    level = levels.of_subnet(exhausted=exhausted, configured_batch=True)
     single_addresses = exhausted and settings.scarcity == "exhaustion"
     decided = PublishedSubnet(
         address_space=state.cidr,
@@ -61,6 +64,7 @@ def published_subnet(
         scaler=default.exhausted() if single_addresses else default,
         exhausted=exhausted,
         cooldown=state.cooldown if settings.scarcity == "graded" else level,
+        shortest_cooldown=state.shortest_cooldown if settings.scarcity == "graded" else levels.exhausted,
         nodes=rounded_nodes(state.network_containers, before=nodes_before),
         pinned=None if settings.scarcity == "graded" else default,
     )

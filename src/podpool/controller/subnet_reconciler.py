@@ -161,6 +161,7 @@ class SubnetReconciler:
                 "batch": scaler.batch,
                 "buffer": Decimal(show_share(scaler.buffer)),
                 "cooldownSeconds": published.cooldown,
+                "shortestCooldownSeconds": published.shortest_cooldown,
             },
             "nodes": published.nodes,
             "message": published.scaler_error,
@@ -193,6 +194,11 @@ class SubnetReconciler:
 
 def _is_current(subnet: ClusterSubnet, wanted: dict[str, Any]) -> bool:
     status, shown = subnet.status, subnet.status.scaler
-    scaler = {"batch": shown.batch, "buffer": shown.buffer, "cooldownSeconds": shown.cooldown_seconds}
+    scaler = {
+        "batch": shown.batch,
+        "buffer": shown.buffer,
+        "cooldownSeconds": shown.cooldown_seconds,
+        "shortestCooldownSeconds": shown.shortest_cooldown_seconds,
+    }
     current = {"exhausted": status.exhausted, "scaler": scaler, "nodes": status.nodes, "message": status.message}
     return current == wanted

@@ -50,7 +50,8 @@ class CooldownLevels(msgspec.Struct, frozen=True):
             return self.exhausted
         return self.roomy if 4 * unassigned > size else self.filling
 
-    def in_force(self, level: float) -> CooldownInForce:
-        """Return what a node applies at a level; its subnet may have levels other than these."""
-        retention = min(level, self.filling)
-        return CooldownInForce(level=level, retention=retention, shortest=min(retention, self.exhausted))
+    def in_force(self, level: float, *, shortest: float | None = None) -> CooldownInForce:
+        """Return what a node applies at its subnet's level; `shortest` is the subnet's own, if it is known."""
+        shortest = self.exhausted if shortest is None else shortest
+        retention = min(level, max(self.filling, shortest))
+        return CooldownInForce(level=level, retention=retention, shortest=min(retention, shortest))

@@ -335,6 +335,8 @@ class SubnetState(LedgerMessage, frozen=True, kw_only=True):
     reserved_for_primaries: int = 0
     cooldown: float
     """The level in force: addresses that have cooled down for so long are granted before others."""
+    shortest_cooldown: float | None = None
+    """No address is granted or assigned before, even if there is no other. Ledgers before this version lack it."""
     network_containers: int = 0
     """NCs on the subnet, in all clusters."""
     scaler: Scaler

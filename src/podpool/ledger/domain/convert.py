@@ -66,6 +66,7 @@ def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetS
         excluded=layout.excluded,
         reserved_for_primaries=subnet.spec.reserved_for_primaries,
         cooldown=subnet.cooldown,
+        shortest_cooldown=subnet.spec.cooldown_exhausted,
         network_containers=subnet.network_containers,
         scaler=scaler_of(subnet),
         exhausted=subnet.exhausted,
