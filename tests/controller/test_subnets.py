@@ -199,7 +199,7 @@ class TestPublishing:
     @run_in_loop
     async def test_the_batch_of_the_ledger_is_published(self, envs: ControllerEnvs) -> None:
         async with envs.create() as env:
-            levels = {"cooldown_roomy": 3.0, "cooldown_filling": 2.0, "cooldown_exhausted": 1.0}
+            levels: dict[str, Any] = {"cooldown_roomy": 3.0, "cooldown_filling": 2.0, "cooldown_exhausted": 1.0}
             await env.create_subnet("10.0.0.0/25", reserved_for_primaries=0, **levels)
             env.start()
             nodes = ("n1", "n2", "n3", "n4")
