@@ -16,6 +16,6 @@ def test_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> No
     assert 0 == result.returncode, result.stdout
     assert "vnet.pods: 10.50.0.0/25, 10.60.0.0/26 with 179 addresses" in result.stdout
     assert '"capacity":179,"reserved":0' in result.stdout
-    assert re.search("10.50.0.11 .* one .* now .*default/web$", result.stdout, re.MULTILINE)
+    assert re.search("10.50.0.11 .* one +default/web .* now ", result.stdout)
     assert '"namespace":"default","name":"web"' in result.stdout
     assert "1 network containers closed, 4 addresses cooling down, 1 tokens revoked" in result.stdout
