@@ -141,6 +141,6 @@ def test_recovery_does_not_await_a_retired_cluster(harness: LedgerHarness) -> No
     harness = harness.restore(harness.store.image(), detector=type(harness.detector)())
     assert harness.state().frozen
     run(harness.client.retire("c1"))
-    harness.advance(131.0)
+    harness.advance(31.0)
     assert not harness.state().frozen
     assert () == run(harness.client.recovery()).pending_inventories

@@ -121,20 +121,6 @@ class TestNothingIsGranted:
         second.send_inventory(inventory_item("n1", other))
         assert not set(addresses(first.reconcile_one(item("n1", state, wanted=200)))) & set(addresses(other))
 
-    def test_not_before_the_longest_cooldown_has_passed(self) -> None:
-        """What was used and released after the copy is free in it, as if no Pod had used it."""
-        harness = LedgerHarness()
-        harness.subnet(cooldown_roomy=130.0, cooldown_filling=30.0)
-        leader = Leader(harness)
-        state = leader.node()
-        restored = harness.restore(harness.store.image(), detector=MemoryRollbackDetector())
-        leader.move_to(restored).lead()
-        leader.send_inventory(inventory_item("n1", state))
-        restored.advance(129.0)
-        assert restored.state().frozen
-        restored.advance(2.0)
-        assert not restored.state().frozen
-
     def test_operator_can_excuse_a_cluster(self, harness: LedgerHarness) -> None:
         Leader(harness, "absent").node()
         leader = Leader(harness)

@@ -77,8 +77,8 @@ def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership
             conflicts=0,
             latest_time=now,
             clock_offset=clock_offset,
-            # addresses used and released in lost commits count as never used: the longest cooldown passes first
-            paused_until=now + subnet.spec.cooldown_roomy,
+            # an address released in the lost commits was retained by its node: after this it has cooled down for longer
+            paused_until=now + subnet.spec.cooldown_filling,
             due=wall,
         )
         repo.put_subnet(replace(paused, revision=repo.revision))
