@@ -11,6 +11,7 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.secondary.slice_informers import SliceInformers
 from podpool.agent.secondary.slice_leases import SliceLeases
+from podpool.agent.state import RETRY_INTERVAL
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import LEASES, NODES, Lease
 from podpool.api.whereabouts import (
@@ -26,6 +27,7 @@ from podpool.core.two_observations import OBSERVATION_INTERVAL
 from podpool.kube.client import KubeClient
 from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Request, Unreachable
+from tests.agent.disks import DroppingDisk
 from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 from tests.agent.secondary.slice_env import (
     DUAL,
@@ -411,6 +413,18 @@ class TestRestarts:
         env.transport.cut = False
         await asyncio.sleep(40.0)
         assert {"2": "b", "3": "c"} == await pool_entries(env, name)
+
+    @in_node_env
+    async def test_slices_are_watched_again_after_a_failed_sync(self, env: NodeEnv) -> None:
+        disk = DroppingDisk()
+        await enable_slices(env).start(disk=disk)
+        await asyncio.sleep(SETTLE_TIME)  # all that was written is synced
+        disk.failing = 1
+        await add(env, "a", {"type": "whereabouts", "range": "10.2.0.0/24"})  # syncs only the shared-range log
+        await asyncio.sleep(RETRY_INTERVAL + 1.0)
+        assert not disk.failing
+        await assign_slice(env)
+        assert ["10.1.4.1/16"] == await add(env, "b")
 
     @in_node_env
     async def test_after_a_reboot_assigned_addresses_cool_down(self, env: NodeEnv) -> None:

@@ -5,7 +5,7 @@ They are selected by a label with the Node's UID. A Node that is registered agai
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Iterator
 from typing import TypeVar
 
 from podpool.agent.deps import AgentDeps
@@ -95,16 +95,20 @@ class SliceInformers:
             self._uid_changed.set()
 
     async def run(self) -> None:
-        """Watch until cancelled, with new informers when the UID changes."""
+        """Watch until cancelled, with new informers when the UID changes. Runs again after a failure of the agent."""
         while True:
-            await self._uid_changed.wait()
             self._uid_changed.clear()
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each.run()) for each in (self._pools, self._leases)]
-                tasks.append(group.create_task(self._report_synced(self._pools, self._leases)))
+                tasks = [group.create_task(each) for each in self._watches()]
                 await self._uid_changed.wait()
                 for each in tasks:
                     each.cancel()
+
+    def _watches(self) -> Iterator[Coroutine[None, None, None]]:
+        if self._uid:
+            yield self._pools.run()
+            yield self._leases.run()
+            yield self._report_synced(self._pools, self._leases)
 
     async def _report_synced(self, *informers: Informer[IPPool] | Informer[Lease]) -> None:
         for each in informers:
