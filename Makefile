@@ -54,7 +54,7 @@ sim: .venv/.dev ## run fixed seeds of every profile in the simulator; about four
 	@$(BIN)/podpool sim --seeds 1-100 --profile narrow-underlay
 	@$(BIN)/podpool sim --seeds 1-60 --profile narrow-clock-steps
 	@$(BIN)/podpool sim --seeds 1-20 --profile narrow-lost-dels
-	@$(BIN)/podpool sim --seeds 1-6 --profile narrow-lost-dels-pods-only
+	@$(BIN)/podpool sim --seeds 1-20 --profile narrow-lost-dels-pods-only
 	@$(BIN)/podpool sim --seeds 1-20 --profile slices-lost-dels
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices-restores

@@ -82,9 +82,17 @@ class ScenarioRunner:
         await self._run_until(profile.duration)
         network.conditions = NetworkConditions()
         network.heal_all()
-        for injector in self._injectors.values():
-            await injector.finish()
+        await self._finish_faults()
         await self._converge()
+
+    async def _finish_faults(self) -> None:
+        """Wait until every fault has ended, with periodic checks."""
+        for injector in self._injectors.values():
+            finished = asyncio.ensure_future(injector.finish())
+            while not finished.done():
+                await asyncio.wait({finished}, timeout=CHECK_INTERVAL)
+                self._check()
+            finished.result()
 
     def _action(self, event: ScenarioEvent) -> Callable[[ScenarioEvent], None]:
         injector = self._injectors[event.node.partition("node-")[0]]
@@ -119,5 +127,8 @@ class ScenarioRunner:
         """Let time pass, with periodic checks."""
         while self.first.loop.time() < moment:
             await asyncio.sleep(min(interval, moment - self.first.loop.time()))
-            for cluster in self.clusters:
-                cluster.check()
+            self._check()
+
+    def _check(self) -> None:
+        for cluster in self.clusters:
+            cluster.check()
