@@ -19,6 +19,8 @@ from podpool.api.meta import ObjectMeta
 from tests.agent.nc_samples import NC, grants, status
 from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 
+JOURNAL = "2026-01-01T00:00:00.000000Z"
+
 
 def pool() -> Pool:
     """Return a pool at version 7 with three grants, one of them pending release."""
@@ -38,21 +40,25 @@ def nnc(shown: NetworkContainer, *, requested: str = "") -> NodeNetworkConfig:
 
 
 def test_without_a_request_only_the_nc_is_reported() -> None:
-    assert InventoryReport(nc=NC, inventory=0) == inventory_report(nnc(status(3, {})), pool(), requested=0)
+    assert InventoryReport(nc=NC, journal=JOURNAL, inventory=0) == inventory_report(
+        nnc(status(3, {})), pool(), journal=JOURNAL, requested=0
+    )
 
 
 def test_no_grants_are_reported_that_the_nnc_shows() -> None:
     shown = nnc(status(7, grants(1, 2, 3)))
-    assert InventoryReport(nc=NC, inventory=9) == inventory_report(shown, pool(), requested=9)
+    assert InventoryReport(nc=NC, journal=JOURNAL, inventory=9) == inventory_report(
+        shown, pool(), journal=JOURNAL, requested=9
+    )
 
 
 def test_an_older_nnc_gets_the_known_grants_without_released_ones() -> None:
-    reported = inventory_report(nnc(status(6, grants(1))), pool(), requested=9)
+    reported = inventory_report(nnc(status(6, grants(1))), pool(), journal=JOURNAL, requested=9)
     assert reported.known == status(7, grants(1, 3))
 
 
 def test_another_nc_is_older_than_anything() -> None:
-    reported = inventory_report(nnc(status(99, {}, nc="nc-2")), pool(), requested=9)
+    reported = inventory_report(nnc(status(99, {}, nc="nc-2")), pool(), journal=JOURNAL, requested=9)
     assert reported.known is not None
     assert NC == reported.nc == reported.known.id
 

@@ -39,9 +39,9 @@ async def test_the_first_request_is_one_patch_with_everything_in_it(env: NodeEnv
     patch = env.transport.patches[0]
     assert [] == patch["spec"]["ipsNotInUse"]
     assert patch["metadata"]["resourceVersion"]
-    nc = agent.pool.adopted_nc
-    expected = {"batch": 16, "bootID": "boot-1", "version": 1, "cooledSeconds": 0.0, "networkContainer": nc}
-    assert expected == report(patch)
+    nc, sent = agent.pool.adopted_nc, report(patch)
+    assert sent.pop("journal").startswith("1970-01-12T13:46:40.")
+    assert {"batch": 16, "bootID": "boot-1", "version": 1, "cooledSeconds": 0.0, "networkContainer": nc} == sent
 
 
 @in_node_env

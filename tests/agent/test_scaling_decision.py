@@ -38,7 +38,7 @@ def inputs(*, demand: int, requested: int, pending: int) -> ScalingInputs:
         boot_id="",
         version=0,
         reported_version=0,
-        inventory=InventoryReport(nc="", inventory=0),
+        inventory=InventoryReport(nc="", journal="", inventory=0),
     )
 
 

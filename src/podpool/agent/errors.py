@@ -1,5 +1,6 @@
 """Error messages: why the agent assigns no address, and where to look."""
 
+from podpool.agent.fence import Fence
 from podpool.agent.state import AgentState
 from podpool.core.quantities import show_duration
 from podpool.core.settings import Settings
@@ -19,7 +20,7 @@ def not_ready_reason(node: str, state: AgentState, *, settings: Settings) -> str
             f"the underlay of node {node} has not programmed network container {pool.adopted_nc} yet: "
             "check that the underlay was configured with it"
         )
-    return None if state.fence.is_open() else fenced_reason(node, state.fence.age(), settings)
+    return None if state.fence.is_open() else fenced_reason(node, state.fence, settings)
 
 
 def no_address_reason(
@@ -51,8 +52,11 @@ def shortage_message(state: AgentState) -> str:
     )
 
 
-def fenced_reason(node: str, age: float | None, settings: Settings) -> str:
-    """Return that the Node is not confirmed, and since when."""
+def fenced_reason(node: str, fence: Fence, settings: Settings) -> str:
+    """Return why the fence is closed: it is suspended, or the Node was not confirmed for too long."""
+    if fence.suspended:
+        return fence.suspended
+    age = fence.age()
     since = "since it started" if age is None else f"for {show_duration(round(age))}"
     return (
         f"the agent of node {node} is fenced and assigns no new address: it could not confirm its Node {since} "

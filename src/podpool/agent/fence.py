@@ -3,7 +3,8 @@
 Node GC may give a node's addresses to others after the node GC delay. So an agent stops assigning before that, when its
 last confirmation is older than the fence time. A confirmation counts from when its reads were sent, on whichever clock
 has advanced more since: the boot clock does not advance while a machine is suspended from outside, the wall clock may
-be set. A restart in the same boot continues to count; a reboot starts fenced.
+be set. A restart in the same boot continues to count; a reboot starts fenced. An agent that yields to another of its
+node is fenced, too (`duplicate_agent`).
 """
 
 from podpool.agent.network_container import unsupported_reason
@@ -24,6 +25,7 @@ class Fence:
         self._boot_id = ""
         self._nc = ""
         self._confirmed: tuple[float, float] | None = None
+        self._suspended, self._suspended_until = "", 0.0
 
     @property
     def confirmed(self) -> tuple[float, float] | None:
@@ -40,7 +42,21 @@ class Fence:
     def is_open(self) -> bool:
         """Return whether new addresses may be assigned now."""
         age = self.age()
-        return age is not None and age < self._limit
+        return age is not None and age < self._limit and not self.suspended
+
+    def suspend(self, reason: str, *, until: float) -> None:
+        """Close until a time on the boot clock, whatever is confirmed."""
+        self._suspended, self._suspended_until = reason, until
+
+    @property
+    def suspended(self) -> str:
+        """Why the fence is closed whatever is confirmed; empty if it is not."""
+        return self._suspended if self._clock.boot() < self._suspended_until else ""
+
+    @property
+    def suspended_until(self) -> float | None:
+        """When a suspension ends, on the boot clock; None if there is none."""
+        return self._suspended_until if self.suspended else None
 
     def apply(self, record: AnyRecord) -> None:
         """Apply a record."""

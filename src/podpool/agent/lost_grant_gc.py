@@ -4,7 +4,7 @@ A lost grant is cleared by two observations (`core.two_observations`) that no Po
 that every Pod is accounted for: it shows an address, has sent an ADD to this agent, or has an assignment. A Pod may
 show its address only after its images are pulled; until then any lost grant may be its. Addresses of additional NCs are
 never shown: they are cleared when every Pod has sent an ADD or has an assignment. A recorded assignment of a lost grant
-is right when that Pod shows the address.
+is right when that Pod shows the address. Nothing is cleared while another agent of this node may assign it.
 """
 
 import asyncio
@@ -33,7 +33,8 @@ class LostGrantGC:
         """Observe at the interval, until cancelled."""
         while True:
             await asyncio.sleep(OBSERVATION_INTERVAL)
-            if self._state.pool.lost and self._pods.synced.is_set():
+            contested = self._deps.clock.boot() < self._state.contested_until
+            if self._state.pool.lost and self._pods.synced.is_set() and not contested:
                 self.collect()
 
     def collect(self) -> None:

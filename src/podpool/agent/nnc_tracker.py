@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Sequence
 
 from podpool.agent.deps import AgentDeps
+from podpool.agent.duplicate_agent import DuplicateAgent
 from podpool.agent.fence import own_report
 from podpool.agent.network_container import unsupported_reason
 from podpool.agent.records import NCAccepted, NCRemoved, ReleasePending
@@ -32,6 +33,7 @@ class NNCTracker:
         self._inherited: AgentReport | None = None
         self._sent: tuple[AgentReport, AgentReport] | None = None
         """Our last report, and the one before our first; its response may be lost."""
+        self._duplicate = DuplicateAgent(deps, state)
         self._requested: tuple[float, NetworkConfigStatus] | None = None
         self._logged: set[str] = set()
         """Grants of the pool that were logged as unusable or revoked."""
@@ -43,7 +45,8 @@ class NNCTracker:
 
     def observe(self, nnc: NodeNetworkConfig | None, *, quorum: bool = False) -> None:
         """Apply an NNC; with `quorum` whatever its resourceVersion, because a quorum read returned it."""
-        if nnc and self.newest and _is_older(nnc, self.newest):
+        restored = bool(nnc and self.newest and _is_older(nnc, self.newest))
+        if nnc and restored:
             if not quorum:
                 return
             self._log.warning(
@@ -51,6 +54,8 @@ class NNCTracker:
                 resource_version=nnc.metadata.resource_version,
             )
         self.newest = nnc
+        if nnc:
+            self._duplicate.observe(nnc, restored=restored)
         nc = self.own_nc()
         if nnc and nc and not unsupported_reason(nc):
             self.reported_version = max(self.reported_version, own_report(nnc).version)
@@ -132,6 +137,8 @@ class NNCTracker:
 
     def _accept(self, nc: NetworkContainer) -> None:
         pool = self._state.pool
+        if self.newest:
+            self._duplicate.before_accept(self.newest, nc)
         before = {grant.id: grant.address for grant in pool.grants.all()}
         self._state.write(NCAccepted(nc=nc, at=self._deps.clock.boot()))
         after = {grant.id: grant.address for grant in pool.grants.all()}

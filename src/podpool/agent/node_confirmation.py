@@ -1,9 +1,10 @@
 """Confirms every few minutes by quorum reads that this machine is still its Node, which keeps the fence open.
 
 Two quorum reads, counted from when the first was sent, must show a Node with this machine's boot ID, and an NNC that is
-owned by that Node and has our NC and boot ID. Without the boot ID in it, a Node deleted and registered again would be
-taken for another machine, and its addresses assigned to others while its Pods run. The first reads also show whether
-the journal is older than what an agent of this boot reported: then its Pods may use any grant without a record.
+owned by that Node and has our NC, our boot ID and no other journal. Without the boot ID in it, a Node deleted and
+registered again would be taken for another machine, and its addresses assigned to others while its Pods run. The first
+reads also show whether the journal is older than what an agent of this boot reported: then its Pods may use any grant
+without a record.
 
 An ADD at a closed fence starts a confirmation at once, while it waits: a wall clock that was set closes the fence, too,
 and the API server can confirm the Node within milliseconds.
@@ -18,6 +19,7 @@ import msgspec
 
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import NAMESPACE, AgentDeps, event_or_timeout
+from podpool.agent.duplicate_agent import other_journal
 from podpool.agent.errors import fenced_reason
 from podpool.agent.fence import Fence, own_nc, own_report
 from podpool.agent.network_container import unsupported_reason
@@ -79,8 +81,18 @@ class NodeConfirmation:
             self._due.set()
 
     def on_add(self, fence: Fence) -> None:
-        """Confirm for a request at a closed fence: at once, or `ADD_INTERVAL` after the last confirmation."""
-        if self._pause and not self._pause.expired() and not fence.is_open():
+        """Confirm for a request at a closed fence."""
+        if not fence.is_open():
+            self._confirm_soon()
+
+    def on_change(self) -> None:
+        """Confirm if a fence has closed on waiting ADDs: an address may be free for them now."""
+        if self._adds_wait():
+            self._confirm_soon()
+
+    def _confirm_soon(self) -> None:
+        """Confirm at once, or `ADD_INTERVAL` after the last confirmation."""
+        if self._pause and not self._pause.expired():
             at, due = self._attempted + ADD_INTERVAL, self._pause.when()
             if due is None or at < due:
                 self._pause.reschedule(at)
@@ -120,8 +132,8 @@ class NodeConfirmation:
         is_open = self._fence.is_open()
         if is_open and not self._logged_open:
             self._deps.log.info("Node confirmed, addresses can be assigned")
-        elif self._logged_open and not is_open:
-            reason = fenced_reason(self._deps.node, self._fence.age(), self._deps.settings)
+        elif self._logged_open and not is_open and not self._fence.suspended:
+            reason = fenced_reason(self._deps.node, self._fence, self._deps.settings)
             self._deps.log.error("fenced, no new address is assigned", reason=reason)
         self._logged_open = is_open
 
@@ -143,7 +155,7 @@ class NodeConfirmation:
         self._report_refused(node, nnc)
         adopted = self._adopt(node, nnc)
         self._nnc.observe_response(nnc, since=before)
-        if not adopted or own_report(nnc).boot_id != self._state.pool.boot_id:
+        if not adopted or own_report(nnc).boot_id != self._state.pool.boot_id or other_journal(nnc, self._state):
             return False
         self._state.write(NodeConfirmed(boot=boot, wall=wall))
         return node_only or self._secondary is None

@@ -66,6 +66,9 @@ class PoolMonitor:
 
     async def _reconcile(self) -> float | None:
         """Decide once, and patch if needed; return when to decide again, by the loop's time."""
+        suspended_until = self._state.fence.suspended_until
+        if suspended_until is not None:
+            return asyncio.get_running_loop().time() + max(suspended_until - self._deps.clock.boot(), MIN_WAIT)
         inputs, version = self._inputs.collect(), self._nnc.resource_version
         if inputs is None:
             report = self._inputs.identity_report()

@@ -88,6 +88,8 @@ class Started(JournalRecord, frozen=True, kw_only=True, tag="started"):
     boot: float
     wall: float
     damaged: bool = False
+    journal: str = ""
+    """When the journal was created, which identifies it."""
 
 
 class Stopped(JournalRecord, frozen=True, kw_only=True, tag="stopped"):
@@ -163,6 +165,8 @@ class CooldownForced(JournalRecord, frozen=True, kw_only=True, tag="cooldown-for
     at: float
     lost: tuple[str, ...] = ()
     """Grants that sandboxes of this boot may still use: neither assigned nor released until cleared."""
+    incomplete: bool = False
+    """Which grants are lost is not known: in journals of development versions."""
 
 
 class LostGrantsCleared(JournalRecord, frozen=True, kw_only=True, tag="lost-grants-cleared"):
@@ -316,6 +320,7 @@ class Snapshot(JournalRecord, frozen=True, kw_only=True, tag="snapshot"):
     slices: tuple[SliceState, ...] = ()
     node_confirmed: tuple[float, float] | None = None
     programmed: dict[str, int] = {}
+    journal: str = ""
 
 
 NCRecord: TypeAlias = NCAdopted | NCAccepted | NCRemoved | NCProgrammed

@@ -49,13 +49,14 @@ class ScalingParameters(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InventoryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The part of `AgentReport` that identifies the agent's NC and, on request, has the grants that it holds.
+    """The part of `AgentReport` that identifies NC and journal and, on request, has the grants that the agent holds.
 
     An API server restored from an older copy shows less than the agent holds, or another node's NC; if the ledger was
     restored too, only the agent has it. The controller requests it with a number in an annotation of the NNC.
     """
 
     nc: str
+    journal: str
     inventory: int
     """The inventory request that is answered; 0 for none."""
     known: NetworkContainer | None = None
@@ -63,7 +64,9 @@ class InventoryReport(msgspec.Struct, frozen=True, kw_only=True):
 
     def into(self, report: AgentReport) -> AgentReport:
         """Return a report with this part replaced."""
-        return msgspec.structs.replace(report, network_container=self.nc, inventory=self.inventory, known=self.known)
+        return msgspec.structs.replace(
+            report, network_container=self.nc, journal=self.journal, inventory=self.inventory, known=self.known
+        )
 
 
 class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
@@ -222,7 +225,7 @@ def agent_report(inputs: ScalingInputs, patch: NNCPatch, *, cooled: float) -> Ag
     return inputs.inventory.into(report)
 
 
-def inventory_report(nnc: NodeNetworkConfig, pool: Pool, *, requested: int) -> InventoryReport:
+def inventory_report(nnc: NodeNetworkConfig, pool: Pool, *, journal: str, requested: int) -> InventoryReport:
     """Return what the annotation should have; grants only if an inventory is requested and the NNC shows fewer.
 
     The request is taken from the watch alone: once the watch shows it, no event of an older server can follow.
@@ -230,12 +233,11 @@ def inventory_report(nnc: NodeNetworkConfig, pool: Pool, *, requested: int) -> I
     known = pool.nc
     shown = next((each.version for each in nnc.status.network_containers if each.id == pool.adopted_nc), -1)
     if not requested or known is None or shown >= pool.version:
-        return InventoryReport(nc=pool.adopted_nc, inventory=requested)
+        return InventoryReport(nc=pool.adopted_nc, journal=journal, inventory=requested)
     released = {*pool.pending_release, *(grant for grant, each in pool.assigned.items() if each.revoked)}
     kept = tuple(each for each in known.ip_assignments if each.name not in released)
-    return InventoryReport(
-        nc=pool.adopted_nc, inventory=requested, known=msgspec.structs.replace(known, ip_assignments=kept)
-    )
+    known = msgspec.structs.replace(known, ip_assignments=kept)
+    return InventoryReport(nc=pool.adopted_nc, journal=journal, inventory=requested, known=known)
 
 
 def requested_inventory(nnc: NodeNetworkConfig | None) -> int:

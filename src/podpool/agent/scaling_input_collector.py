@@ -119,7 +119,7 @@ class InputCollector:
 
     def _inventory(self, nnc: NodeNetworkConfig, reported: AgentReport) -> InventoryReport:
         requested = requested_inventory(self._informers.nnc.object) or reported.inventory
-        return inventory_report(nnc, self._state.pool, requested=requested)
+        return inventory_report(nnc, self._state.pool, journal=self._state.journal_id, requested=requested)
 
     def _boot_id_to_report(self, reported: AgentReport) -> str:
         """Return our boot ID once the Node reports it."""

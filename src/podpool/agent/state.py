@@ -20,6 +20,7 @@ from podpool.agent.pool import Pool
 from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started, Stopped
 from podpool.agent.secondary.slices import Slices
 from podpool.agent.state_lock import require_lock
+from podpool.api.meta import rfc3339_micro
 from podpool.core.errors import PodpoolError
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
@@ -90,6 +91,10 @@ class AgentState:
         """Whether the journal was replayed."""
         self.closed = False
         """Whether the agent has stopped."""
+        self.journal_id = ""
+        """When the journal was created, which identifies it; empty until `open`."""
+        self.contested_until = 0.0
+        """Until when another agent of this node may assign addresses, on the boot clock (`duplicate_agent`)."""
         self.journal = Journal(disk, AGENT_JOURNAL, self.snapshot, segment_bytes=segment_bytes)
         self._disk = disk
         self._clock = clock
@@ -104,7 +109,9 @@ class AgentState:
         if contents.damage:  # of the record that could not be applied, some parts may have applied it
             for record in (Snapshot(), *contents.records):
                 self._apply(record)
-        self.write(Started(boot_id=boot_id, boot=clock.boot(), wall=clock.wall(), damaged=contents.damaged))
+        boot, wall = clock.boot(), clock.wall()
+        journal = self.journal_id or rfc3339_micro(wall)
+        self.write(Started(boot_id=boot_id, boot=boot, wall=wall, damaged=contents.damaged, journal=journal))
         self.opened = True
         return contents
 
@@ -157,6 +164,8 @@ class AgentState:
         await self.sync()
 
     def _apply(self, record: AnyRecord) -> None:
+        if isinstance(record, Started | Snapshot):
+            self.journal_id = record.journal
         for part in (self.pool, self.slices, self.fence, self.node_fence, self.programming):
             part.apply(record)
 
@@ -168,6 +177,7 @@ class AgentState:
             node_confirmed=self.node_fence.confirmed,
             slices=self.slices.snapshot(),
             programmed=dict(self.programming.versions),
+            journal=self.journal_id,
         )
 
 

@@ -33,6 +33,8 @@ class AgentReport(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     """Seconds for which the most recently used grant pending release has cooled down."""
     boot_id: str = msgspec.field(name="bootID", default="")
     """The machine's boot ID, as its kubelet reports it."""
+    journal: str = ""
+    """When the agent's journal was created, which identifies it: a node has one agent, with one journal."""
     version: int = 0
     """The highest NC version that the agent accepted."""
     network_container: str = msgspec.field(name="networkContainer", default="")

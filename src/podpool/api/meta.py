@@ -58,6 +58,11 @@ def rfc3339(wall: float) -> str:
     return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def rfc3339_micro(wall: float) -> str:
+    """Return a wall-clock time as Kubernetes writes a MicroTime; such texts sort by time."""
+    return datetime.fromtimestamp(wall, UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
 class Condition(ApiStruct, frozen=True, kw_only=True):
     """A status condition."""
 

@@ -66,7 +66,7 @@ class SecondaryNetworks:
     def not_ready_reason(self) -> str | None:
         """Return why no address can be assigned; a missing slice does not count."""
         fence = self._state.node_fence
-        return None if fence.is_open() else fenced_reason(self._deps.node, fence.age(), self._deps.settings)
+        return None if fence.is_open() else fenced_reason(self._deps.node, fence, self._deps.settings)
 
     def last_contacts(self) -> dict[str, float | None]:
         """Return the loop time of the last message of each watch."""

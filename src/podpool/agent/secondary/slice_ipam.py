@@ -158,13 +158,13 @@ class SliceIPAM:
             self._changed.set()
 
     async def run(self) -> None:
-        """Serve waiting requests when a cooldown ends, until cancelled; other changes call `serve`."""
+        """Notify when a cooldown ends that requests wait for, until cancelled; changes call `serve`."""
         while True:
             self._changed.clear()
             now, due = self._deps.clock.boot(), min(self._cooldown_ends(), default=None)
             timeout = asyncio.timeout(None if due is None else max(due - now, MIN_WAIT))
             if not await event_or_timeout(self._changed, timeout):
-                self.serve()
+                self._deps.changes.notify()
 
     def _cooldown_ends(self) -> Iterator[float]:
         now, shortest = self._deps.clock.boot(), self._deps.settings.cooldown_exhausted
@@ -214,7 +214,7 @@ class SliceIPAM:
     def _no_address_reason(self, request: AddressRequest) -> str:
         node, fence = self._deps.node, self._state.node_fence
         if not fence.is_open():
-            return fenced_reason(node, fence.age(), self._deps.settings)
+            return fenced_reason(node, fence, self._deps.settings)
         assigned = self._assigned(request)
         lacking = [each for each, address in zip(request.ranges, assigned, strict=True) if address is None]
         return "; ".join(self._range_reason(request, each) for each in lacking if self._choose(request, each) is None)
