@@ -2,7 +2,9 @@
 
 import asyncio
 
-from tests.agent.secondary.shared_range_env import SharedRangeCluster, network, pod_interface, run_in
+from podpool.api.meta import ObjectMeta
+from podpool.api.whereabouts import IP_POOLS, IPPool, IPPoolSpec
+from tests.agent.secondary.shared_range_env import SYSTEM, SharedRangeCluster, network, pod_interface, run_in
 from tests.agent.secondary.test_shared_range_ipam import holders
 
 ONE = network("10.0.0.0/24")
@@ -102,3 +104,41 @@ async def test_entries_of_the_former_boot_are_not_restored(cluster: SharedRangeC
     node.start()
     await asyncio.sleep(SOON)
     assert {} == await holders(cluster)
+
+
+@in_cluster
+async def test_a_pool_that_cannot_be_written_does_not_keep_others_from_being_restored(
+    cluster: SharedRangeCluster,
+) -> None:
+    """Each is logged once, and tried again."""
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    for number in range(4):
+        await node.add(pod_interface(f"p{number}"), network(f"10.0.{number}.0/24"))
+    cluster.server.store.restore(copy)
+    node.transport.reject = lambda each: 403 if each.method != "GET" and b"10.0.1.0" in each.body else None
+    node.ipam.on_restored()
+    await asyncio.sleep(SOON)
+    assert {"10.0.0.1": "c-p0", "10.0.2.1": "c-p2", "10.0.3.1": "c-p3"} == await holders(cluster)
+    (line,) = [each for each in cluster.log_lines.warnings if "cannot restore" in each]
+    assert "ippool=10.0.1.0-24" in line
+    node.transport.reject = lambda _each: None
+    await asyncio.sleep(60)
+    assert "c-p1" == (await holders(cluster))["10.0.1.1"]
+
+
+@in_cluster
+async def test_a_damaged_pool_does_not_keep_others_from_being_restored(cluster: SharedRangeCluster) -> None:
+    node, copy = cluster.node("a"), cluster.server.store.snapshot()
+    for number in range(3):
+        await node.add(pod_interface(f"p{number}"), network(f"10.0.{number}.0/24"))
+    cluster.server.store.restore(copy)
+    await cluster.kube.create(
+        IP_POOLS,
+        IPPool(metadata=ObjectMeta(name="10.0.0.0-24", namespace=SYSTEM), spec=IPPoolSpec(range="10.0.0.0/99")),
+    )
+    node.ipam.on_restored()
+    await asyncio.sleep(SOON)
+    pools = {each.metadata.name: each for each in (await cluster.kube.list(IP_POOLS, namespace=SYSTEM)).items}
+    assert all(pools[f"10.0.{each}.0-24"].spec.allocations for each in (1, 2))
+    (line,) = [each for each in cluster.log_lines.warnings if "cannot restore" in each]
+    assert "ippool=10.0.0.0-24" in line

@@ -7,7 +7,7 @@ owners, which the agent cannot resolve and logs as an error.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from podpool.agent.deps import AgentDeps, event_or_timeout
@@ -25,6 +25,8 @@ from podpool.whereabouts.object_names import PoolIdentifier
 
 Difference: TypeAlias = tuple[PoolIdentifier, AllocationChange]
 """What a pool lacks of a live allocation, or has of another owner instead."""
+Entry: TypeAlias = tuple[Address, SharedAllocation]
+"""An address that a pool should have, and its allocation."""
 
 
 class SharedRangeResync:
@@ -37,6 +39,7 @@ class SharedRangeResync:
         self._due = asyncio.Event()
         self._writing = asyncio.Lock()
         self._reported: Sequence[Difference] = ()
+        self._failures: Mapping[str, str] = {}
         self._backoff = Backoff(rng=deps.rng, base=0.2, maximum=30.0)
 
     def nudge(self) -> None:
@@ -70,35 +73,48 @@ class SharedRangeResync:
             return await self._write_lost_entries()
 
     async def _write_lost_entries(self) -> bool:
-        pools = await self._client.list_pools()
-        differences = list(self._differences(pools))
-        self._report_duplicates([each for each in differences if each[1].before])
-        lost: defaultdict[PoolIdentifier, list[AllocationChange]] = defaultdict(list)
-        for identifier, change in differences:
-            if change.before is None:
-                lost[identifier].append(change)
-        for identifier, changes in lost.items():
+        """Restore pool by pool: one that cannot be read or written does not keep the others from it."""
+        pools, failures, complete = await self._client.list_pools(), dict[str, str](), True
+        duplicates: list[Difference] = []
+        for identifier, entries in self._live_entries().items():
             pool = pools.get(identifier.name)
-            if pool is None:
-                await self._client.create_pool(identifier)
-            else:
-                self._deps.log.warning(
-                    "IPPool has lost entries of this node, writing them again",
-                    ippool=identifier.name,
-                    count=len(changes),
-                )
-                await self._client.patch_pool(pool, changes)
-        return not lost
+            try:
+                changes = [each for entry in entries if (each := _difference(pool, *entry))]
+                duplicates += [(identifier, each) for each in changes if each.before]
+                lost = [each for each in changes if not each.before]
+                complete = complete and not lost
+                await self._write(identifier, pool, lost)
+            except (ApiError, InvalidInput) as error:
+                complete, failures[identifier.name] = False, str(error)
+        self._report_duplicates(duplicates)
+        self._report_failures(failures)
+        return complete
 
-    def _differences(self, pools: Mapping[str, IPPool]) -> Iterator[Difference]:
+    async def _write(self, identifier: PoolIdentifier, pool: IPPool | None, lost: Sequence[AllocationChange]) -> None:
+        """Write lost entries; a missing pool is created first, and has them after the next comparison."""
+        if lost and pool is None:
+            await self._client.create_pool(identifier)
+        elif lost and pool:
+            event = "IPPool has lost entries of this node, writing them again"
+            self._deps.log.warning(event, ippool=identifier.name, count=len(lost))
+            await self._client.patch_pool(pool, lost)
+
+    def _live_entries(self) -> Mapping[PoolIdentifier, Sequence[Entry]]:
+        entries: defaultdict[PoolIdentifier, list[Entry]] = defaultdict(list)
         for allocation in self._log.live():
             for range_, text in zip(allocation.ranges, allocation.addresses, strict=False):
                 identifier = PoolIdentifier(range=parse_prefix(range_), network=allocation.network_name)
                 address = parse_address(text)
                 if address in identifier.range:
-                    change = _difference(pools.get(identifier.name), address, allocation)
-                    if change:
-                        yield identifier, change
+                    entries[identifier].append((address, allocation))
+        return entries
+
+    def _report_failures(self, failures: Mapping[str, str]) -> None:
+        """Log the pools that could not be restored, each once until it is."""
+        for ippool in failures.keys() - self._failures.keys():
+            event = "cannot restore entries of this node in an IPPool, retrying; check that it is valid and writable"
+            self._deps.log.error(event, ippool=ippool, error=failures[ippool])
+        self._failures = failures
 
     def _report_duplicates(self, duplicates: Sequence[Difference]) -> None:
         """Log the addresses with two owners that the last comparison has not found."""
