@@ -68,6 +68,22 @@ async def test_slices_are_served_after_a_step_of_the_wall_clock(env: NodeEnv) ->
 
 
 @in_node_env
+async def test_a_waiting_add_of_a_slice_is_served_if_the_fence_closes_meanwhile(env: NodeEnv) -> None:
+    clock = with_stepped_clock(env)
+    await slice_env.enable_slices(env).start()
+    await slice_env.assign_slice(env)
+    await asyncio.sleep(SETTLE_TIME)
+    sandboxes = [f"s{n}" for n in range(14)]
+    for each in sandboxes:
+        await slice_env.add(env, each)
+    await slice_env.call(env, "DEL", sandboxes[0])
+    waiting = asyncio.create_task(slice_env.add(env, "waiting"))
+    await asyncio.sleep(1.0)
+    clock.step = STEP
+    assert await waiting
+
+
+@in_node_env
 async def test_many_adds_cause_one_confirmation_per_second(env: NodeEnv) -> None:
     """While the API server refuses them, as often for twenty ADDs as for one."""
     clock = with_stepped_clock(env)

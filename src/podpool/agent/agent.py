@@ -103,6 +103,11 @@ class Agent:
             return self._secondary.not_ready_reason()
         return self._inputs.not_ready_reason()
 
+    @property
+    def lost_dels_held_back(self) -> int:
+        """How many sandboxes without a DEL keep their addresses, because too many are missing at once."""
+        return self._sandbox_gc.held_back
+
     def metrics_snapshot(self) -> MetricsSnapshot:
         """Return the numbers of the agent's metrics."""
         pool, nnc, secondary = self.pool, self._nnc.newest, self._secondary
@@ -133,7 +138,7 @@ class Agent:
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
             slices=secondary.slice_metrics() if secondary else (),
             lost_dels=self._sandbox_gc.released,
-            lost_dels_held_back=self._sandbox_gc.held_back,
+            lost_dels_held_back=self.lost_dels_held_back,
         )
 
     async def handle(self, body: bytes) -> bytes:
@@ -222,6 +227,7 @@ class Agent:
             self._underlay.on_change()
         if self._secondary:
             self._secondary.on_change()
+        self._confirmation.on_change()
         self._monitor.on_change()
 
     def _on_nnc(self) -> None:

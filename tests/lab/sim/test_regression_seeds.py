@@ -19,13 +19,26 @@ FAILED_SEEDS = {
 ADDED_SINCE = ("resize-range", "share-range", "partition-controller", "set-clock", "overlap-agents", "fail-sync")
 """Actions that were added later: each changes the scenarios of all seeds."""
 
+FAILED_SINCE = {"slices": (43,), "narrow-clock-steps": (300035,), "narrow-lost-dels-pods-only": (18, 20)}
+"""Seeds that failed with the present actions."""
+
 
 def without_added(profile: Profile) -> Profile:
     weights = {action: weight for action, weight in profile.weights.items() if action not in ADDED_SINCE}
     return msgspec.structs.replace(profile, weights=weights)
 
 
-@pytest.mark.parametrize(("profile", "seed"), [(name, seed) for name, seeds in FAILED_SEEDS.items() for seed in seeds])
-def test_the_seed_passes(profile: str, seed: int) -> None:
-    result = run_scenario(seed, draw(seed, without_added(PROFILES[profile])), PROFILES[profile])
+def pairs(seeds: dict[str, tuple[int, ...]]) -> list[tuple[str, int]]:
+    return [(name, seed) for name, of_profile in seeds.items() for seed in of_profile]
+
+
+@pytest.mark.parametrize(("name", "seed"), pairs(FAILED_SEEDS))
+def test_the_seed_of_then_passes(name: str, seed: int) -> None:
+    result = run_scenario(seed, draw(seed, without_added(PROFILES[name])), PROFILES[name])
+    assert result.error is None, result.state
+
+
+@pytest.mark.parametrize(("name", "seed"), pairs(FAILED_SINCE))
+def test_the_seed_passes(name: str, seed: int) -> None:
+    result = run_scenario(seed, draw(seed, PROFILES[name]), PROFILES[name])
     assert result.error is None, result.state
