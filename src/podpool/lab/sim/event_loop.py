@@ -13,10 +13,38 @@ import heapq
 from asyncio import events
 from collections import deque
 from collections.abc import Callable, Coroutine, Generator
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+import msgspec
+
 T = TypeVar("T")
+
+
+class VirtualHandle(msgspec.Struct, eq=False):
+    """A registered callback, with the methods of `asyncio.TimerHandle`; a struct is created in a third of its time."""
+
+    callback: Callable[..., object]
+    args: tuple[object, ...]
+    context: Context
+    at: float = 0.0
+    is_cancelled: bool = False
+
+    def cancel(self) -> None:
+        """Do not run it."""
+        self.is_cancelled, self.callback, self.args = True, _do_nothing, ()
+
+    def cancelled(self) -> bool:
+        """Return whether it was cancelled."""
+        return self.is_cancelled
+
+    def when(self) -> float:
+        """Return the time of a timer."""
+        return self.at
+
+
+def _do_nothing() -> None:
+    """Stand for a cancelled callback, which may refer to much."""
 
 
 class CallbackOwner(Protocol):
@@ -36,7 +64,7 @@ class CallbackOwner(Protocol):
         """Count one callback."""
 
     @property
-    def backlog(self) -> list[asyncio.Handle] | None:
+    def backlog(self) -> list[VirtualHandle] | None:
         """The callbacks of a paused owner; None while it runs."""
 
 
@@ -64,12 +92,13 @@ class VirtualLoop(Loop):
         self.failures: list[dict[str, Any]] = []
         """Exceptions that no code awaited."""
         self._now = 0.0
-        self._ready: deque[asyncio.Handle] = deque()
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._ready: deque[VirtualHandle] = deque()
+        self._timers: list[tuple[float, int, VirtualHandle]] = []
+        self._trim_timers_at = 1000
         self._registered = 0
         self._running = False
         self._shutting_down = False
-        self._dropped: list[asyncio.Handle] = []
+        self._dropped: list[VirtualHandle] = []
         self._paused: dict[CallbackOwner, None] = {}
         # referenced, because garbage collection of a killed process's tasks would run their `finally` blocks
         self._tasks: list[asyncio.Task[Any]] = []
@@ -79,27 +108,31 @@ class VirtualLoop(Loop):
         """Return the virtual time."""
         return self._now
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]  # a handle with the same methods
         self, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.Handle:
+    ) -> VirtualHandle:
         """Run a callback after those already registered."""
-        handle = asyncio.Handle(callback, args, self, context)
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context)
         self._ready.append(handle)
         return handle
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> VirtualHandle:
         """Run a callback after a delay."""
-        return self.call_at(self._now + max(delay, 0.0), callback, *args, context=context)
+        return self.call_at(self._now + delay if delay > 0.0 else self._now, callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> VirtualHandle:
         """Run a callback at a time; callbacks of one time run in the order of registration."""
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context, when)
         self._registered += 1
         heapq.heappush(self._timers, (when, self._registered, handle))
+        if len(self._timers) > self._trim_timers_at:
+            self._timers = [each for each in self._timers if not each[2].is_cancelled]
+            heapq.heapify(self._timers)
+            self._trim_timers_at = 2 * len(self._timers) + 1000
         return handle
 
     def create_future(self) -> asyncio.Future[Any]:
@@ -128,9 +161,10 @@ class VirtualLoop(Loop):
         events._set_running_loop(self)
         self._running = True
         try:
+            ready = self._ready
             while not awaited.done():
-                if self._ready:
-                    self._step(self._ready.popleft())
+                if ready:
+                    self._step(ready.popleft())
                 else:
                     self._advance()
         finally:
@@ -138,11 +172,11 @@ class VirtualLoop(Loop):
             events._set_running_loop(before)
         return awaited.result()
 
-    def _step(self, handle: asyncio.Handle) -> None:
+    def _step(self, handle: VirtualHandle) -> None:
         """Run one callback, unless its owner is killed or paused."""
-        if handle._cancelled:
+        if handle.is_cancelled:
             return
-        context: Context = handle._context  # type: ignore[attr-defined]  # not in the stub, nor are the others
+        context = handle.context
         owner = None if self._shutting_down else context.get(PROCESS)
         if owner is not None:
             if not owner.alive:
@@ -155,7 +189,7 @@ class VirtualLoop(Loop):
         self.steps += 1
         self._now += STEP_DURATION
         try:
-            context.run(handle._callback, *handle._args)  # type: ignore[attr-defined]  # not in the stub
+            context.run(handle.callback, *handle.args)
         except Exception as error:  # noqa: BLE001  recorded, and raised by the runner
             self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
         if owner is not None and owner.kill_scheduled:
@@ -163,14 +197,14 @@ class VirtualLoop(Loop):
 
     def _advance(self) -> None:
         """Advance the time to the next timer."""
-        timers = self._timers
-        while timers and timers[0][2].cancelled():
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2].is_cancelled:
             heapq.heappop(timers)
         if not timers:
             raise Deadlock
-        self._now = max(self._now, timers[0][0])
-        while timers and timers[0][0] <= self._now:
-            self._ready.append(heapq.heappop(timers)[2])
+        now = self._now = max(self._now, timers[0][0])
+        while timers and timers[0][0] <= now:
+            ready.append(heapq.heappop(timers)[2])
 
     def shutdown(self) -> None:
         """Cancel every remaining task, also of killed and paused processes: asyncio warns about pending ones."""
@@ -190,7 +224,7 @@ class VirtualLoop(Loop):
         for _ in range(20):
             await asyncio.sleep(0)
 
-    def requeue(self, backlog: list[asyncio.Handle]) -> None:
+    def requeue(self, backlog: list[VirtualHandle]) -> None:
         """Run the callbacks of a resumed process."""
         self._ready.extend(backlog)
 
@@ -212,6 +246,3 @@ class VirtualLoop(Loop):
 
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: there is nothing to release."""
-
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Do nothing: cancelled timers are skipped when they are due."""

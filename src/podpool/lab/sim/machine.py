@@ -11,7 +11,7 @@ from contextvars import Context, copy_context
 from errno import EIO
 from typing import Any, TypeVar
 
-from podpool.lab.sim.event_loop import PROCESS, CallbackOwner, VirtualLoop
+from podpool.lab.sim.event_loop import PROCESS, CallbackOwner, VirtualHandle, VirtualLoop
 from podpool.runtime.entropy import new_uuid
 
 T = TypeVar("T")
@@ -150,12 +150,12 @@ class SimProcess:
     def __init__(self, name: str, loop: VirtualLoop) -> None:
         self.name = name
         self.alive = True
-        self.backlog: list[asyncio.Handle] | None = None
+        self.backlog: list[VirtualHandle] | None = None
         self.kill_scheduled = False
         self._steps_left = 0
         self._on_scheduled_kill: Callable[[], None] | None = None
         self._loop = loop
-        self._on_exit: list[Callable[[], None]] = []
+        self._on_exit: dict[Callable[[], None], None] = {}  # in order
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
@@ -168,7 +168,7 @@ class SimProcess:
     def kill(self) -> None:
         """Stop it between two awaits."""
         self.alive = self.kill_scheduled = False
-        callbacks, self._on_exit = self._on_exit, []
+        callbacks, self._on_exit = self._on_exit, {}
         for callback in callbacks:
             callback()
 
@@ -200,12 +200,11 @@ class SimProcess:
 
     def on_exit(self, callback: Callable[[], None]) -> None:
         """Call back when it is killed, as a peer notices a broken connection."""
-        self._on_exit.append(callback)
+        self._on_exit[callback] = None
 
     def remove_exit_callback(self, callback: Callable[[], None]) -> None:
         """Remove a callback of `on_exit`."""
-        if callback in self._on_exit:
-            self._on_exit.remove(callback)
+        self._on_exit.pop(callback, None)
 
     def _report(self, task: Any) -> None:  # noqa: ANN401  asyncio.Task, invariant
         if not task.cancelled() and task.exception() is not None:
