@@ -304,9 +304,11 @@ class SimCluster:
 
     def pods_on(self, name: str) -> dict[str, str]:
         """Return the Pods that should run on a node: their keys by UID, as the runtime has it."""
-        pods = [each for each in self.store.objects("", "pods").items() if each[1]["spec"].get("nodeName") == name]
-        unfinished = (each for each in pods if each[1].get("status", {}).get("phase") not in {"Succeeded", "Failed"})
-        return {_runtime_uid(pod["metadata"]): key for key, pod in unfinished}
+        return {
+            _runtime_uid(pod["metadata"]): key
+            for key, pod in self.store.objects("", "pods").items()
+            if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
+        }
 
     def waiting_pods(self, name: str) -> list[str]:
         """Return the Pods of a machine that should run and do not."""

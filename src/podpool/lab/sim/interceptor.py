@@ -67,8 +67,8 @@ class ApiErrorInjector:
 
     async def __call__(self, request: Request) -> Response:
         """Return an injected error, or the server's response."""
-        affected = {"ippools", "leases"} & set(request.path.split("/"))
-        if not (self.share and affected and request.method == "PATCH") or self._rng.random() >= self.share:
+        affected = self.share and request.method == "PATCH" and {"ippools", "leases"} & {*request.path.split("/")}
+        if not affected or self._rng.random() >= self.share:
             return await self._handler(request)
         code = self._rng.choice(sorted(INJECTED_ERRORS))
         reason, message = INJECTED_ERRORS[code], "injected error"

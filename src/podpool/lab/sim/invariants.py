@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from podpool.agent.agent import Agent
 from podpool.agent.pool import Pool
 from podpool.agent.state import read_agent_journal
 from podpool.api.azure import AGENT_ANNOTATION
@@ -73,10 +74,11 @@ class InvariantChecker:
     def _check(self) -> None:
         """Check what changes without an event."""
         self._record_releases()
-        for node in self._cluster.nodes().values():
+        nodes, nncs = self._cluster.nodes(), self._cluster.nncs()
+        for node in nodes.values():
             self._record_node(node)
         for name, host in self._cluster.hosts.items():
-            self._record_identity(name, self._cluster.nodes().get(name), self._cluster.nncs().get(name))
+            self._record_identity(name, nodes.get(name), nncs.get(name))
             self._record_confirmable(name)
             if host.agent and host.agent_process and host.agent_process.alive:
                 self._check_version(name, host.agent.pool.adopted_nc, host.agent.pool.version)
@@ -113,7 +115,7 @@ class InvariantChecker:
         process, boot = host.agent_process, host.machine.boot_id
         runs = process is not None and process.alive and process.backlog is None
         network, api = cluster.network, cluster.api
-        reachable = api.up and not any({name, api.name} == {*each} for each in network.partitions())
+        reachable = api.up and not network.is_partitioned(name, api.name)
         identified = now == self._nodes.get(boot, NO_NODE)[0] == self._nncs.get(boot)
         if name not in self._unconfirmable or not (runs and reachable and identified):
             self._unconfirmable[name] = now
@@ -202,8 +204,9 @@ class InvariantChecker:
             raise Violation("programmed", detail)
 
     def _record_releases(self) -> None:
+        nncs = self._cluster.nncs()
         for name, host in self._cluster.hosts.items():
-            self._released.update(_released(self._cluster, name))
+            self._released.update(_released(nncs.get(name), host.agent))
             if host.agent and host.agent.pool.nc:
                 seen = (each.name for each in host.agent.pool.nc.ip_assignments)
                 self._known.setdefault(host.machine, set()).update(seen)
@@ -287,8 +290,7 @@ def _check_containment(use: AddressUse, owners: Mapping[str, str]) -> None:
         raise Violation("containment", detail)
 
 
-def _released(cluster: SimCluster, name: str) -> tuple[str, ...]:
+def _released(nnc: Object | None, agent: Agent | None) -> tuple[str, ...]:
     """Return the grants that a node's NNC or its agent releases."""
-    nnc, agent = cluster.nncs().get(name), cluster.hosts[name].agent
     in_spec = nnc["spec"].get("ipsNotInUse", ()) if nnc else ()
     return (*in_spec, *(agent.pool.pending_release if agent else ()))

@@ -58,8 +58,8 @@ class LostDelChecker:
 
     def _record_observations(self, name: str, host: SimHost) -> None:
         cluster, now = self._cluster, self._cluster.loop.time()
-        partitioned = any({name, cluster.api.name} == {*each} for each in cluster.network.partitions())
-        held_back = bool(host.agent and host.agent.metrics_snapshot().lost_dels_held_back)
+        partitioned = cluster.network.is_partitioned(name, cluster.api.name)
+        held_back = bool(host.agent and host.agent.lost_dels_held_back)
         serving = is_serving(host) and not held_back
         connected = serving and cluster.api.up and not partitioned
         self._pods.setdefault(name, Observation()).record(host.agent, possible=connected, now=now)
@@ -68,6 +68,8 @@ class LostDelChecker:
         self._runtimes.setdefault(name, Observation()).record(host.agent, possible=lists_known, now=now)
 
     def _check_lost(self, name: str, host: SimHost) -> None:
+        if not host.runtime.lost:
+            return
         now, present = self._cluster.loop.time(), self._cluster.pods_on(name)
         holding = {*_assigned(host).values()}
         for sandbox, lost in host.runtime.lost.items():

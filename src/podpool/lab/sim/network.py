@@ -140,6 +140,10 @@ class SimNetwork:
         for one, other in list(self._partitions):
             self.heal(one, other)
 
+    def is_partitioned(self, one: str, other: str) -> bool:
+        """Return whether no message passes between two names."""
+        return _pair(one, other) in self._partitions
+
     def partitions(self) -> tuple[tuple[str, str], ...]:
         """Return the pairs of names that are partitioned."""
         return tuple(self._partitions)
