@@ -87,6 +87,10 @@ class InlineSqliteStore(_Store):
         self._listeners.notify(changed)
         return cast("T", result.get())
 
+    async def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing."""
+        return self._writer.read(transaction)
+
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""
         return self._listeners.add(listener)
@@ -183,6 +187,14 @@ class _Writer:
         if revision is not None:
             self._detector.record_commit(revision)
         return results, tuple(dict.fromkeys(number for repository in done for number in repository.changed))
+
+    def read(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing."""
+        self._sql.execute("BEGIN")
+        try:
+            return transaction(SqliteRepository(self._sql))
+        finally:
+            self._sql.execute("ROLLBACK")
 
     def _run_in_savepoint(self, done: list[SqliteRepository], transaction: Callable[[Repository], T]) -> T:
         self._sql.execute("SAVEPOINT one")
