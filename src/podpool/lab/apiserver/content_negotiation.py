@@ -106,7 +106,9 @@ def table(resource: ApiResource, *, now: Callable[[], float], include: str) -> R
 
 def negotiate(resource: ApiResource, accept: str, *, now: Callable[[], float], include: str) -> Representation:
     """Return the first supported representation of an Accept header."""
-    for choice in accept.split(",") if accept else ("*/*",):
+    if not accept:
+        return full(resource)
+    for choice in accept.split(","):
         media, *parameters = (each.strip() for each in choice.split(";"))
         if media not in {"application/json", "application/*", "*/*"}:
             continue

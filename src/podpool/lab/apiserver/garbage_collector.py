@@ -31,9 +31,9 @@ async def run_garbage_collector(store: ObjectStore) -> None:
 
 
 def _orphans(store: ObjectStore) -> list[tuple[ApiResource, str]]:
-    uids = {obj["metadata"]["uid"] for _, _, obj in store.everything()}
-    namespaces = store.objects(*NAMESPACES.id)
-    return [(resource, key) for resource, key, obj in store.everything() if _is_orphan(obj, uids, namespaces)]
+    objects, namespaces = list(store.everything()), store.objects(*NAMESPACES.id)
+    uids = {obj["metadata"]["uid"] for _, _, obj in objects}
+    return [(resource, key) for resource, key, obj in objects if _is_orphan(obj, uids, namespaces)]
 
 
 def _is_orphan(obj: Object, uids: Collection[str], namespaces: Collection[str]) -> bool:
@@ -42,5 +42,5 @@ def _is_orphan(obj: Object, uids: Collection[str], namespaces: Collection[str]) 
         return False
     if meta.get("namespace", "") and meta["namespace"] not in namespaces:
         return True
-    owners = [each["uid"] for each in meta.get("ownerReferences") or ()]
-    return bool(owners) and not any(each in uids for each in owners)
+    owners = meta.get("ownerReferences")
+    return bool(owners) and not any(each["uid"] in uids for each in owners)

@@ -75,6 +75,16 @@ class ResourceHandler:
 
     def __init__(self, store: ObjectStore) -> None:
         self.store = store
+        self._verbs: Mapping[tuple[str, bool], Callable[[RequestTarget, Request], Response]] = {
+            ("GET", False): self._list_or_watch,
+            ("GET", True): self._get,
+            ("POST", False): self._create,
+            ("POST", True): self._bind,
+            ("PUT", True): self._replace,
+            ("PATCH", True): self._patch,
+            ("DELETE", True): self._delete,
+        }
+        """By method, and whether the path names an object."""
 
     async def __call__(self, request: Request) -> Response:
         """Answer one request."""
@@ -93,16 +103,7 @@ class ResourceHandler:
 
     def _answer(self, request: Request) -> Response:
         target = route(self.store.registry, request.path)
-        verbs: Mapping[tuple[str, bool], Callable[[RequestTarget, Request], Response]] = {
-            ("GET", False): self._list_or_watch,
-            ("GET", True): self._get,
-            ("POST", False): self._create,
-            ("POST", True): self._bind,
-            ("PUT", True): self._replace,
-            ("PATCH", True): self._patch,
-            ("DELETE", True): self._delete,
-        }
-        verb = verbs.get((request.method, bool(target.name)))
+        verb = self._verbs.get((request.method, bool(target.name)))
         if not verb:
             raise status_errors.method_not_allowed()
         if request.query.get("dryRun"):

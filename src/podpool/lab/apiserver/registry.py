@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ _REFERENCE_FIELDS = ("kind", "namespace", "name", "uid", "apiVersion", "resource
 _VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+)?)?")
 
 
-class ApiResource(msgspec.Struct, frozen=True):
+class ApiResource(msgspec.Struct, frozen=True, dict=True):
     """A kind in one version, and how it is served."""
 
     group: str
@@ -44,12 +45,12 @@ class ApiResource(msgspec.Struct, frozen=True):
     unsupported: bool = False
     """Listed in discovery but not served: kubectl then sends the request and shows the server's error."""
 
-    @property
+    @cached_property
     def id(self) -> GroupResource:
         """The key under which the objects are stored."""
         return self.stored_as or (self.group, self.plural)
 
-    @property
+    @cached_property
     def api_version(self) -> str:
         """The group and version as in `apiVersion`."""
         return f"{self.group}/{self.version}" if self.group else self.version
