@@ -9,8 +9,7 @@ Nothing else is retried here: the caller knows whether the request still applies
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -206,12 +205,13 @@ class KubeClient:
     async def _call(self, operation: str, request: Request) -> bytes:
         if self._write_guard and request.method != "GET":
             self._write_guard()
-        async with self._deadline(operation):
-            return await (await self._send(operation, request)).read()
+        return await self._within_timeout(operation, self._read_body(operation, request))
+
+    async def _read_body(self, operation: str, request: Request) -> bytes:
+        return await (await self._send(operation, request)).read()
 
     async def _stream_head(self, operation: str, request: Request) -> Response:
-        async with self._deadline(operation):
-            return await self._send(operation, request)
+        return await self._within_timeout(operation, self._send(operation, request))
 
     async def _send(self, operation: str, request: Request) -> Response:
         """Send a request, again while the server is overloaded and its requested delay ends before the timeout."""
@@ -227,11 +227,10 @@ class KubeClient:
                 raise error
             await asyncio.sleep(delay)
 
-    @asynccontextmanager
-    async def _deadline(self, operation: str) -> AsyncIterator[None]:
+    async def _within_timeout(self, operation: str, coroutine: Coroutine[Any, Any, R]) -> R:
         try:
             async with asyncio.timeout(self._timeout):
-                yield
+                return await coroutine
         except TimeoutError as late:
             raise Unreachable(_SERVER, f"no answer within {self._timeout:g} s to: {operation}") from late
 

@@ -233,4 +233,4 @@ class LeaderElector:
         """Return the wall clock's time, never the same twice: renewals differ even if the clock stands still."""
         now = datetime.fromtimestamp(self._clock.wall(), UTC)
         self._last_time = max(now, self._last_time + timedelta(microseconds=1))
-        return self._last_time.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        return self._last_time.replace(tzinfo=None).isoformat(timespec="microseconds") + "Z"
