@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pytest
 from rich.console import Console
 
+from podpool.api.crds import multus_crd_manifest
 from podpool.cli.commands import history, status
 from podpool.cli.errors import ComponentUnreachable, DoesNotExist
 from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
+from podpool.lab.apiserver.registry import CRDS
 from tests.cli.small_cluster import SERVER, run, small_cluster
 
 if TYPE_CHECKING:
@@ -230,6 +232,37 @@ def test_why_names_a_missing_slice_only_of_the_pods_own_networks(networks: str, 
         divided = {"metadata": meta, "spec": {"range": "10.9.0.0/28", "sliceSize": "/28"}}
         cluster.create("whereabouts.cni.cncf.io", "v1alpha1", "nodeslicepools", divided)
         meta = {"name": "db-0", "annotations": {"k8s.v1.cni.cncf.io/networks": networks}}
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": "one"}}
+        cluster.store.create(cluster.store.registry.find("", "v1", "pods"), pod, namespace="default")
+        _, lines, _ = run(cluster, history.explain, pod="db-0", namespace="default")
+        assert blamed == ("waits for a slice" in lines[0])
+
+
+@pytest.mark.parametrize(
+    ("config", "blamed"),
+    [
+        ({"name": "storage"}, True),
+        ({"name": "other", "ipam": {"network_name": "storage"}}, True),
+        ({"name": "other"}, False),
+        ({"name": "storage", "ipam": {"type": "host-local"}}, False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_why_reads_the_network_of_a_nad_whose_configuration_names_it(
+    config: dict[str, Any] | None, *, blamed: bool
+) -> None:
+    with small_cluster() as cluster:
+        meta = {"name": "storage", "annotations": {"podpool.io/waiting": "one"}}
+        divided = {"metadata": meta, "spec": {"range": "10.9.0.0/28", "sliceSize": "/28"}}
+        cluster.create("whereabouts.cni.cncf.io", "v1alpha1", "nodeslicepools", divided)
+        if config is not None:
+            ipam = {"type": "podpool", "range": "10.9.0.0/28", "node_slice_size": "/28"} | config.get("ipam", {})
+            spec = {"config": json.dumps({"cniVersion": "1.0.0", "type": "macvlan"} | config | {"ipam": ipam})}
+            nad = {"metadata": {"name": "fast"}, "spec": spec}
+            cluster.store.create(CRDS, multus_crd_manifest())
+            cluster.create("k8s.cni.cncf.io", "v1", "network-attachment-definitions", nad)
+        meta = {"name": "db-0", "annotations": {"k8s.v1.cni.cncf.io/networks": "kube-system/fast@net1"}}
         pod = {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": {"nodeName": "one"}}
         cluster.store.create(cluster.store.registry.find("", "v1", "pods"), pod, namespace="default")
         _, lines, _ = run(cluster, history.explain, pod="db-0", namespace="default")

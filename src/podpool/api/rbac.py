@@ -109,6 +109,7 @@ def _dashboard_cluster_rules() -> list[Manifest]:
         _rule("events.k8s.io", "events", *_READ),
         _rule(ACN, ["nodenetworkconfigs", "clustersubnets"], *_READ),
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ),
+        _rule("k8s.cni.cncf.io", "network-attachment-definitions", *_READ),
     ]
 
 

@@ -14,6 +14,7 @@ import msgspec
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.meta import KeyedObject
+from podpool.api.multus import NetworkAttachmentDefinition
 from podpool.api.whereabouts import IPPool, NodeSlicePool
 from podpool.inspect import view_models as views
 from podpool.inspect.activity import Activity, activity_of, headline, node_activity, subnet_activity
@@ -41,6 +42,7 @@ class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
     pods: ObjectCache[views.InspectedPod] = msgspec.field(default_factory=ObjectCache)
     pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
     node_slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
+    nads: ObjectCache[NetworkAttachmentDefinition] = msgspec.field(default_factory=ObjectCache)
     events: ObjectCache[Event] = msgspec.field(default_factory=ObjectCache)
     cluster_subnets: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
 

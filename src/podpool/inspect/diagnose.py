@@ -2,13 +2,17 @@
 
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 
 from podpool.api.builtin import FINISHED, Event
+from podpool.api.multus import NetworkAttachmentDefinition
 from podpool.api.whereabouts import NodeSlicePool, waiting_nodes
+from podpool.core.errors import InvalidInput
 from podpool.inspect.activity import activity_of
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
 from podpool.ledger.admin_messages import ReportedPodUsage
+from podpool.whereabouts.nad import parse_nad
 
 
 class Diagnosis(ViewModel, frozen=True, kw_only=True):
@@ -92,18 +96,26 @@ def _with_grants(model: ClusterModel, pod: InspectedPod, view: NodeView) -> Expl
 
 
 def _missing_slices(model: ClusterModel, node: str, networks_of_pod: frozenset[str]) -> Explanation | None:
-    """Return that the node has no slice of one of the Pod's networks.
-
-    A Pod names NetworkAttachmentDefinitions. One whose configuration gives the network another name is not recognized.
-    """
+    """Return that the node has no slice of one of the Pod's networks."""
+    of_pod = {_slice_pool_of(model.caches.nads.get(key), key) for key in networks_of_pod}
     pools = sorted(model.caches.node_slice_pools.values(), key=lambda each: each.metadata.name)
     waited_for = [each for each in pools if node in waiting_nodes(each)]
-    names = [each.metadata.name for each in waited_for if not networks_of_pod.isdisjoint(_network_names(each))]
+    names = [each.metadata.name for each in waited_for if not of_pod.isdisjoint(_network_names(each))]
     if not names:
         return None
     networks = f"network {names[0]}" if len(names) == 1 else f"networks {', '.join(names)}"
     action = "Use a larger range or a smaller node_slice_size, or remove nodes: `podpool slices` shows the usage."
     return f"Node {node} waits for a slice of {networks}: all slices are assigned.", action
+
+
+def _slice_pool_of(nad: NetworkAttachmentDefinition | None, key: str) -> str:
+    """Return the name of a network's NodeSlicePool: that of its configuration, else of the NAD; empty without one."""
+    if nad is None:  # deleted since, or not allowed to be read
+        return key.rpartition("/")[2]
+    with suppress(InvalidInput):  # for example, its ranges are in a flat file on the nodes
+        parsed = parse_nad(nad)
+        return parsed.pool_name if parsed else ""
+    return nad.metadata.name
 
 
 def _network_names(pool: NodeSlicePool) -> tuple[str, ...]:

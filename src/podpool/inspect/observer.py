@@ -10,6 +10,7 @@ from contextlib import aclosing
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, NODES
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
@@ -48,13 +49,15 @@ class Observer:
         nncs, pods = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng), Informer(kube, INSPECTED_PODS, rng=rng)
         pools, slice_pools = Informer(kube, IP_POOLS, rng=rng), Informer(kube, NODE_SLICE_POOLS, rng=rng)
         events, subnets = Informer(kube, EVENTS, rng=rng), Informer(kube, CLUSTER_SUBNETS, rng=rng)
-        self._informers = (nodes, nncs, subnets, pods, pools, slice_pools, events)
+        nads = Informer(kube, NETWORK_ATTACHMENTS, rng=rng)
+        self._informers = (nodes, nncs, subnets, pods, pools, slice_pools, nads, events)
         caches = ClusterCaches(
             nodes=nodes.cache,
             nncs=nncs.cache,
             pods=pods.cache,
             pools=pools.cache,
             node_slice_pools=slice_pools.cache,
+            nads=nads.cache,
             events=events.cache,
             cluster_subnets=subnets.cache,
         )

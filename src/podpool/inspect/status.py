@@ -4,6 +4,7 @@ Unreachable components are reported in `ClusterModel.problems`, and the rest is 
 far as the cluster's objects describe them; without an API server, what the ledger reports.
 """
 
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, LEASES, NODES, Lease
 from podpool.api.meta import KeyedObject, Kind
+from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.activity import headline
@@ -19,7 +21,7 @@ from podpool.inspect.observer import CLUSTER, LEDGER
 from podpool.inspect.view_models import INSPECTED_PODS, SubnetView, ViewModel, subnet_views_without_ledger
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiNotFound
+from podpool.kube.errors import ApiForbidden, ApiNotFound
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.transport import Unreachable
 
@@ -80,6 +82,8 @@ async def _read_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
         await _fill_cache(caches.node_slice_pools, kube, NODE_SLICE_POOLS)
         await _fill_cache(caches.events, kube, EVENTS)
         await _fill_cache(caches.cluster_subnets, kube, CLUSTER_SUBNETS)
+        with suppress(ApiForbidden):  # they only make the explanation of a Pod more precise
+            await _fill_cache(caches.nads, kube, NETWORK_ATTACHMENTS)
         return await _leader(kube)
     except PodpoolError as error:
         model.problems[CLUSTER] = error_text("the API server", error)

@@ -30,6 +30,7 @@ class InspectedPodAnnotations(ApiStruct, frozen=True, kw_only=True):
 
 class _NetworkSelection(ApiStruct, frozen=True, kw_only=True):
     name: str
+    namespace: str = ""
 
 
 class InspectedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
@@ -61,14 +62,18 @@ class InspectedPod(KeyedObject, frozen=True, kw_only=True):
 
     @property
     def secondary_networks(self) -> frozenset[str]:
-        """The names of its NetworkAttachmentDefinitions: `a, ns/b@eth1`, or JSON; none if it cannot be parsed."""
+        """The keys of its NetworkAttachmentDefinitions: `a, ns/b@eth1`, or JSON; none if it cannot be parsed."""
         text = self.metadata.annotations.networks.strip()
         if text.startswith("["):
             with suppress(msgspec.DecodeError):
-                return frozenset(each.name for each in msgspec.json.decode(text, type=list[_NetworkSelection]))
+                selected = msgspec.json.decode(text, type=list[_NetworkSelection])
+                return frozenset(self._nad_key(each.namespace, each.name) for each in selected)
             return frozenset()
-        names = (each.partition("@")[0].rpartition("/")[2].strip() for each in text.split(","))
-        return frozenset(filter(None, names))
+        named = (each.partition("@")[0].strip().rpartition("/") for each in text.split(","))
+        return frozenset(self._nad_key(namespace, name) for namespace, _, name in named if name)
+
+    def _nad_key(self, namespace: str, name: str) -> str:
+        return f"{namespace or self.metadata.namespace}/{name}"
 
     @property
     def waiting_for_address(self) -> bool:
