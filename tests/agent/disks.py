@@ -108,6 +108,19 @@ class DroppingDisk(MemoryDisk):
             self.synced[name] = content[:start] + bytes(end - start) + content[end:]
 
 
+class UnreadableDisk(MemoryDisk):
+    """Files whose name ends with one of `unreadable` cannot be read, as on a disk with bad sectors."""
+
+    def __init__(self, unreadable: tuple[str, ...] = ()) -> None:
+        super().__init__()
+        self.unreadable = unreadable
+
+    def read(self, name: str) -> bytes | None:
+        if self.unreadable and name.endswith(self.unreadable):
+            raise OSError(EIO, "Input/output error")
+        return super().read(name)
+
+
 class ReadOnlyDisk(MemoryDisk):
     """Nothing can be removed, `secret` files cannot be read, and with `listed` false nothing can be listed."""
 

@@ -36,6 +36,7 @@ from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState, StateClosed
 from podpool.agent.underlay_poller import UnderlayPoller
+from podpool.agent.unreadable_journal import ReadCheck
 from podpool.core.errors import PodpoolError
 from podpool.runtime.process import HealthCheck
 
@@ -55,6 +56,7 @@ class Agent:
         self._state = state = AgentState(
             deps.disk, deps.clock, fence_limit=fence, underlay=underlay, segment_bytes=options.segment_bytes
         )
+        self._read_check = ReadCheck(deps.disk, deps.clock)
         self._nnc = NNCTracker(deps, state)
         self._informers = AgentInformers(deps, on_node=self._on_node, on_nnc=self._on_nnc)
         self._health = AgentHealth(deps, state, self._informers)
@@ -192,6 +194,7 @@ class Agent:
 
     async def _open(self) -> None:
         try:
+            self._read_check.require_readable()
             contents = self._state.open(boot_id=self._deps.boot_id)
         except OSError as error:
             self._state.report_failure(error, self._log)

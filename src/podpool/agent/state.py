@@ -35,6 +35,10 @@ class StateClosed(PodpoolError):
     """The agent has stopped, and nothing may be written any more: its successor has the state."""
 
 
+class JournalReadError(OSError):
+    """A file of the journal cannot be read; the text has its name and the error number."""
+
+
 class ProgrammedVersions:
     """The versions that the underlay has programmed; without an underlay every version counts as programmed."""
 
@@ -132,7 +136,7 @@ class AgentState:
 
     @property
     def write_error(self) -> str | None:
-        """The error of the last failed write or sync; None when a later one succeeded."""
+        """The error of the last failed read, write or sync; None when a later one succeeded."""
         failed = self.journal.sync_failed or self.journal.appended == self._failed_at
         return self._error or None if failed else None
 
@@ -149,11 +153,12 @@ class AgentState:
             await asyncio.sleep(RETRY_INTERVAL)
 
     def report_failure(self, error: BaseException, log: Logger) -> None:
-        """Log a failed write, once until one succeeds; `write_error` has it from here on."""
+        """Log a failed read or write, once until a write succeeds; `write_error` has it from here on."""
+        what = "read" if isinstance(error, JournalReadError) else "write"
+        event = f"cannot {what} the journal, no new address is assigned; check the node's disk"
         if self.write_error is None:
-            log.error("cannot write the journal, no new address is assigned; check the node's disk", error=error)
-        self._failed_at = self.journal.appended
-        self._error = f"cannot write the agent's journal, no new address is assigned; check the node's disk: {error}"
+            log.error(event, error=error)
+        self._failed_at, self._error = self.journal.appended, f"{event}: {error}"
 
     async def stop(self) -> None:
         """Write the clean-shutdown marker; nothing is written after it, or the journal would not be clean."""

@@ -60,10 +60,14 @@ class LocalDisk:
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a file; None if it does not exist."""
+        path = self.root / name
         try:
-            return (self.root / name).read_bytes()
+            return path.read_bytes()
         except FileNotFoundError:
             return None
+        except OSError as error:
+            error.filename = str(path)  # only a failed open has it
+            raise
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file; continue after a short write."""
