@@ -1,12 +1,9 @@
 """The format number of a journal: older formats are read, newer ones are refused, and nothing is ever cut off.
 
-`data/journals` has a segment and a snapshot of each commit that wrote another format, with one record of each type and
-every field set, made by the code of that commit; and in `history` a coherent journal of the last one.
+The journals of development versions, which have no number, are tested in `test_journal_upgrade.py`.
 """
 
 import asyncio
-import json
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -24,26 +21,12 @@ from podpool.agent.journal_reader import (
     read_journal,
 )
 from podpool.agent.records import AnyRecord, NCAdopted, Snapshot, Started, Stopped
-from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL
 from podpool.agent.state import AGENT_JOURNAL, AgentState
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
 
-JOURNALS = Path(__file__).parent / "data" / "journals"
 SEGMENT = "segment.00000001"
-REFUSED = {
-    **dict.fromkeys(("3adcea5", "bf3bf72", "2c68e07", "4844de4"), "a development version wrote it"),
-    **dict.fromkeys(("7d61eaf", "6813594", "52c6528"), "a development version wrote it"),
-    **dict.fromkeys(("3ccb41b", "d1a2104", "59007cb", "1dfa9ca", "d9173ba"), "record .* is not known"),
-}
-"""Commits before the first release, by what is wrong: frames without a checksum of the length, other names."""
 RECORDS: tuple[AnyRecord, ...] = (Started(boot_id="boot-1", boot=1.0, wall=2.0), NCAdopted(nc="nc-1"))
-
-
-def disk_of(folder: str, *names: str) -> MemoryDisk:
-    disk = MemoryDisk()
-    disk.written = {name: (JOURNALS / folder / name).read_bytes() for name in names}
-    return disk
 
 
 def journal_on(disk: MemoryDisk) -> Journal[AnyRecord]:
@@ -71,55 +54,6 @@ def refusal(disk: MemoryDisk) -> str:
         AgentState(disk, SetClock(), fence_limit=60.0).open(boot_id="boot-1")
     assert before == disk.written
     return str(refused.value)
-
-
-class TestEarlierFormats:
-    @pytest.mark.parametrize(("commit", "name"), [(each, name) for each in REFUSED for name in (SEGMENT, "snapshot")])
-    def test_those_of_development_versions_are_refused_and_kept(self, commit: str, name: str) -> None:
-        text = refusal(disk_of(commit, name))
-        assert f"cannot read the journal file {name}: " in text
-        assert "Nothing was changed" in text
-
-    @pytest.mark.parametrize(("commit", "reason"), REFUSED.items())
-    def test_the_error_has_the_reason(self, commit: str, reason: str) -> None:
-        with pytest.raises(UnsupportedJournal, match=reason):
-            opened(disk_of(commit, SEGMENT))
-
-    @pytest.mark.parametrize("commit", ["2c68e07", "7d61eaf"])
-    def test_logs_of_json_lines_are_refused_and_kept(self, commit: str) -> None:
-        disk = disk_of(commit, "shared-ranges.000001")
-        with pytest.raises(UnsupportedJournal, match=r"shared-ranges\.000001: a development version wrote it"):
-            read_journal(disk, SHARED_RANGE_JOURNAL)
-
-    def test_every_record_without_a_number_is_read(self) -> None:
-        found = read_journal(disk_of("2294e34", SEGMENT), AGENT_JOURNAL)
-        assert (22, 0, False, 0) == (len(found.records), found.torn, found.damaged, found.format)
-
-    def test_a_snapshot_without_a_number_is_read(self) -> None:
-        found = read_journal(disk_of("2294e34", "snapshot"), AGENT_JOURNAL)
-        assert [Snapshot] == [type(each) for each in found.records]
-
-    def test_a_history_without_a_number_has_the_same_state(self) -> None:
-        clock = SetClock()
-        clock.pass_time(10.0)
-        state = AgentState(disk_of("history", SEGMENT), clock, fence_limit=60.0, underlay=True)
-        assert not state.open(boot_id="boot-1").damaged
-        expected = json.loads((JOURNALS / "history" / "state.json").read_text())
-        assert expected == json.loads(msgspec.json.encode(state.snapshot()))
-
-    def test_the_shared_range_log_without_a_number_is_read(self) -> None:
-        found = read_journal(disk_of("history", "shared-ranges.segment.00000001"), SHARED_RANGE_JOURNAL)
-        assert (3, 0, False) == (len(found.records), found.torn, found.damaged)
-
-    def test_a_segment_of_another_format_is_not_continued(self) -> None:
-        disk = disk_of("history", SEGMENT)
-        before = disk.written[SEGMENT]
-        state = AgentState(disk, SetClock(), fence_limit=60.0)
-        state.open(boot_id="boot-1")
-        state.write(Stopped())
-        assert before == disk.written[SEGMENT]
-        found = read_journal(disk, AGENT_JOURNAL)
-        assert (FORMAT, 2, Stopped()) == (found.format, found.segment, found.records[-1])
 
 
 class TestNewerFormat:

@@ -33,6 +33,7 @@ from podpool.ledger.storage.postgres.connection import migrate as migrate_postgr
 from podpool.ledger.storage.shared_sql import migration_scripts
 from podpool.ledger.storage.sqlite.backup import back_up as back_up_sqlite
 from podpool.ledger.storage.sqlite.backup import restore as restore_sqlite
+from podpool.ledger.storage.sqlite.repository import connect as connect_sqlite
 from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
 from tests.ledger.harness import Leader, LedgerHarness, ids, item, run
 
@@ -151,16 +152,29 @@ class TestSqlite:
         assert [] == check(found).faults
         assert CONVERTED == cooldowns_of(found)
 
-    def test_later_versions_are_refused(self, rows: list[BackupRow], tmp_path: Path) -> None:
-        later = len(VERSIONS) + 1
-        connection = new_sqlite()
+    def test_later_versions_are_refused_and_not_changed(self, rows: list[BackupRow], tmp_path: Path) -> None:
+        later, database = len(VERSIONS) + 1, tmp_path / "later.db"
+        connection = sqlite3.connect(database)
         connection.execute(f"PRAGMA user_version={later}")
-        with pytest.raises(Invalid, match=f"the database has version {later}"):
-            migrate_sqlite(connection)
         connection.close()
+        before = database.read_bytes()
+        with pytest.raises(Invalid, match=f"the database has version {later} .* knows versions up to {len(VERSIONS)}"):
+            connect_sqlite(str(database))
+        assert (before, [database]) == (database.read_bytes(), list(tmp_path.iterdir()))
         write_former_backup(tmp_path / "backup", rows, schema=later)
         with (tmp_path / "backup").open("rb") as file, pytest.raises(Invalid, match=f"the backup has version {later}"):
             restore_sqlite(tmp_path / "ledger.db", file)
+
+    def test_tables_of_other_names_are_refused_and_not_changed(self, tmp_path: Path) -> None:
+        """Of development versions, whose numbers mean other tables."""
+        database = tmp_path / "former.db"
+        connection = sqlite3.connect(database)
+        connection.executescript("CREATE TABLE container (number INTEGER PRIMARY KEY); PRAGMA user_version=3")
+        connection.close()
+        before = database.read_bytes()
+        with pytest.raises(Invalid, match="version 3 of the tables, but no table network_container"):
+            connect_sqlite(str(database))
+        assert before == database.read_bytes()
 
     def test_backup_has_every_table_and_column(self) -> None:
         connection = new_sqlite()
@@ -269,6 +283,18 @@ class TestPostgres:
             await migrate_postgres(connection)
             await connection.execute("INSERT INTO schema_version VALUES ($1)", len(VERSIONS) + 1)
             with pytest.raises(Invalid, match="the database has version"):
+                await migrate_postgres(connection)
+            await connection.close()
+
+        asyncio.run(main())
+
+    def test_tables_of_other_names_are_refused(self, url: str) -> None:
+        async def main() -> None:
+            connection = await asyncpg.connect(url)
+            await connection.execute("CREATE TABLE container (number integer)")
+            await connection.execute("CREATE TABLE schema_version (version integer NOT NULL)")
+            await connection.execute("INSERT INTO schema_version VALUES (3)")
+            with pytest.raises(Invalid, match="version 3 of the tables, but no table network_container"):
                 await migrate_postgres(connection)
             await connection.close()
 

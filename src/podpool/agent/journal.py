@@ -67,6 +67,8 @@ class Journal(Generic[R]):
         self._size = 0
         self._unsynced: list[int] = []
         self._damaged = False
+        self._has_lines = False
+        """A log of JSON lines of a development version counts until a snapshot is written."""
         self._dirty = asyncio.Event()
         self._syncing = asyncio.Lock()
 
@@ -91,6 +93,9 @@ class Journal(Generic[R]):
             self._segment, self._size = contents.segment + 1, 0
         self._unsynced = self._format.segments(self._disk)  # the last process may have died before it synced them
         self.sync_failed = self._disk.read(self._format.sync_marker) is not None
+        self._has_lines = bool(self._format.line_files(self._disk))
+        if self._has_lines:
+            self._dirty.set()
         return contents
 
     def _remove_uncounted(self, contents: JournalContents[R]) -> None:
@@ -145,7 +150,7 @@ class Journal(Generic[R]):
         """Sync in the background and compact when a segment is full, until cancelled."""
         while True:
             await self.group_commit()
-            if self._size >= self._segment_bytes:
+            if self._size >= self._segment_bytes or self._has_lines:
                 await self.compact()
 
     async def group_commit(self) -> None:
@@ -198,3 +203,6 @@ class Journal(Generic[R]):
         for number in self._format.segments(self._disk):
             if number < first:
                 self._disk.remove(self._format.segment_file(number))
+        for name in self._format.line_files(self._disk) if self._has_lines else ():
+            self._disk.remove(name)
+        self._has_lines = False

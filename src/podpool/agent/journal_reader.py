@@ -1,9 +1,11 @@
-"""Reads write-ahead logs: their files, frames and format, and what counts as torn, damaged or not supported.
+"""Reads write-ahead logs: their files and format, and what counts as torn, damaged or not supported.
 
-A log is a snapshot and the segments after it. Each file is a sequence of frames: length of the payload, checksum of
-the length, checksum of the payload, payload. The length has its own checksum, because a corrupt length would look like
-a torn tail. The first frame of a segment and the snapshot have the number of their format and the version of podpool
-that wrote them. Frames and file names never change, so that every version finds the number.
+A log is a snapshot and the segments after it. Each file is a sequence of frames (`journal_frames`). The first frame of
+a segment and the snapshot have the number of their format and the version of podpool that wrote them. Frames and file
+names do not change any more, so that every version finds the number.
+
+Files without a number are of development versions (`journal_upgrade`). They wrote the shared-range log in lines of
+JSON: such a file precedes the first segment, until a snapshot replaces it.
 
 | found | then |
 |---|---|
@@ -12,14 +14,14 @@ that wrote them. Frames and file names never change, so that every version finds
 | another version's: a newer format, an unknown record | refused before anything else, nothing is changed |
 """
 
-import struct
-import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from podpool import __version__
+from podpool.agent.journal_frames import FRAMES, LINES, UNCHECKED_LENGTHS, Layout, frame_layout
+from podpool.agent.journal_upgrade import FormerRecords
 from podpool.core.errors import PodpoolError
 from podpool.runtime.disk import Disk
 
@@ -28,10 +30,6 @@ FORMAT = 1
 NEWEST_FORMAT = 1
 """The newest format that is read: raised a release before `FORMAT`, so that a rollback by one release can read it."""
 
-_LENGTH, _HEADER = struct.Struct("!I"), struct.Struct("!III")
-_DEVELOPMENT_HEADER = struct.Struct("!II")
-"""Of development versions: without a checksum of the length."""
-_DEVELOPMENT = "a development version wrote it"
 _COPY = ".damaged-"
 """Between the name and the number of a file that was set aside."""
 
@@ -75,8 +73,9 @@ class JournalFormat(Generic[R]):
     """
 
     def __init__(self, record: Any, *, prefix: str = "") -> None:  # noqa: ANN401  a union is not a type
-        self.records: msgspec.json.Decoder[R] = msgspec.json.Decoder(record)
-        self.snapshots: msgspec.json.Decoder[SnapshotFile[R]] = msgspec.json.Decoder(SnapshotFile[record])
+        self._records: msgspec.json.Decoder[R] = msgspec.json.Decoder(record)
+        self._snapshots: msgspec.json.Decoder[SnapshotFile[R]] = msgspec.json.Decoder(SnapshotFile[record])
+        self._former = FormerRecords(record)
         self.snapshot_file = f"{prefix}snapshot"
         self.damage_marker = f"{prefix}damaged"
         self.sync_marker = f"{prefix}sync-failed"
@@ -95,21 +94,47 @@ class JournalFormat(Generic[R]):
     def files(self, disk: Disk) -> list[str]:
         """Return the files of the journal that exist."""
         segments = [self.segment_file(each) for each in self.segments(disk)]
-        return [self.snapshot_file, *segments] if self.snapshot_file in disk.names() else segments
+        snapshot = [self.snapshot_file] if self.snapshot_file in disk.names() else []
+        return [*snapshot, *self.line_files(disk), *segments]
 
     def copies(self, disk: Disk) -> dict[int, list[str]]:
         """Return the files that were set aside, by the number of the copy, in order."""
         found: dict[int, list[str]] = {}
         for name in disk.names():
             file, _, number = name.rpartition(_COPY)
-            if number.isdecimal() and (file == self.snapshot_file or file.startswith(self._segment_prefix)):
+            if number.isdecimal() and (self._has_frames(file) or self._has_lines(file)):
                 found.setdefault(int(number), []).append(name)
         return dict(sorted(found.items()))
 
-    def development_files(self, disk: Disk) -> list[str]:
-        """Return the logs of JSON lines that development versions wrote: a prefix and a number."""
-        names = [name for name in disk.names() if name.startswith(self._prefix)]
-        return [name for name in names if name.removeprefix(self._prefix).isdecimal()]
+    def line_files(self, disk: Disk) -> list[str]:
+        """Return the logs of JSON lines that development versions wrote, oldest first: a prefix and a number."""
+        return [name for name in disk.names() if self._has_lines(name)]
+
+    def layout(self, name: str, content: bytes) -> Layout:
+        """Return the layout of a file."""
+        return frame_layout(content) if self._has_frames(name) else LINES
+
+    def decode_record(self, payload: bytes, header: "FileHeader", layout: Layout) -> R:
+        """Decode a record of a file with this header; raises `msgspec.DecodeError`."""
+        if header.journal_format:
+            return self._records.decode(payload)
+        return self._upgraded(msgspec.json.decode(payload, type=dict[str, Any]), layout)
+
+    def decode_snapshot(self, payload: bytes, layout: Layout) -> SnapshotFile[R]:
+        """Decode a snapshot; raises `msgspec.DecodeError`."""
+        if _header(payload).journal_format:
+            return self._snapshots.decode(payload)
+        file = msgspec.json.decode(payload, type=SnapshotFile[dict[str, Any]])
+        return SnapshotFile(segment=file.segment, state=self._upgraded(file.state, layout))
+
+    def _has_frames(self, name: str) -> bool:
+        return name == self.snapshot_file or name.startswith(self._segment_prefix)
+
+    def _has_lines(self, name: str) -> bool:
+        return bool(self._prefix) and name.startswith(self._prefix) and name.removeprefix(self._prefix).isdecimal()
+
+    def _upgraded(self, record: dict[str, Any], layout: Layout) -> R:
+        return self._former.upgrade(record, unchecked=layout is UNCHECKED_LENGTHS)  # type: ignore[no-any-return]
 
     def copy_of(self, file: str, number: int) -> str:
         """Return the name under which a file is set aside."""
@@ -157,7 +182,7 @@ def replay_journal(disk: Disk, journal_format: JournalFormat[R], apply: Callable
 
 def encode_frame(payload: bytes) -> bytes:
     """Return a payload with its header."""
-    return _HEADER.pack(len(payload), _length_checksum(len(payload)), zlib.crc32(payload)) + payload
+    return FRAMES.encode(payload)
 
 
 class _Replay(Generic[R]):
@@ -170,9 +195,6 @@ class _Replay(Generic[R]):
         self._records: list[R] = []
 
     def run(self) -> JournalContents[R]:
-        development = self._format.development_files(self._disk)
-        if development:
-            raise UnsupportedJournal(development[0], _DEVELOPMENT)
         for name in self._format.files(self._disk):
             self._check_supported(name, self._disk.read(name) or b"")
         segments = self._format.segments(self._disk)
@@ -184,16 +206,18 @@ class _Replay(Generic[R]):
 
     def _check_supported(self, name: str, content: bytes) -> None:
         """Check that the format of a file and every valid frame in it are known."""
-        payloads = [payload for payload, _ in _payloads(content)]
-        if not payloads and _is_development_frame(content):
-            raise UnsupportedJournal(name, _DEVELOPMENT)
+        layout = self._format.layout(name, content)
+        payloads = [payload for payload, _ in layout.payloads(content)]
         header = _header(payloads[0]) if payloads else FileHeader()
         if header.journal_format > NEWEST_FORMAT:
             raise UnsupportedJournal(name, f"podpool {header.podpool} wrote it in format {header.journal_format}")
         is_snapshot = name == self._format.snapshot_file
         for payload in payloads[1 if header.journal_format and not is_snapshot else 0 :]:
             try:
-                self._format.snapshots.decode(payload) if is_snapshot else self._format.records.decode(payload)
+                if is_snapshot:
+                    self._format.decode_snapshot(payload, layout)
+                else:
+                    self._format.decode_record(payload, header, layout)
             except msgspec.DecodeError as error:
                 raise UnsupportedJournal(name, _unknown_record(payload, error)) from None
 
@@ -205,13 +229,24 @@ class _Replay(Generic[R]):
         name = self._format.snapshot_file
         content = self._disk.read(name)
         if content is None:
-            return 1, ""
-        payload = next((payload for payload, _ in _payloads(content)), None)
+            return 1, self._read_lines()
+        layout = self._format.layout(name, content)
+        payload = next((payload for payload, _ in layout.payloads(content)), None)
         if payload is None:
             return 1, f"{name}: wrong checksum"
-        found = self._format.snapshots.decode(payload)
+        found = self._format.decode_snapshot(payload, layout)
         failure = self._try_apply(found.state)
         return (1, f"{name}: {failure}") if failure else (found.segment, "")
+
+    def _read_lines(self) -> str:
+        """Apply the newest complete log of JSON lines; return what is wrong with it."""
+        contents = {name: self._disk.read(name) or b"" for name in self._format.line_files(self._disk)}
+        for name, content in reversed(contents.items()):
+            first_line = next((line for line, _ in LINES.payloads(content)), b"")
+            if first_line.startswith(b'{"all":') or name == next(iter(contents)):  # else the one before it counts
+                _, _, failure = self._read_segment(name, content)
+                return f"{name}: {failure}" if failure else ""
+        return ""
 
     def _read_segments(self, present: list[int], first: int) -> JournalContents[R]:
         segment, size, number = first, 0, FORMAT
@@ -223,7 +258,7 @@ class _Replay(Generic[R]):
                 return self._contents(damage=damage, segment=segment, size=size, format=number, discarded=later)
             segment = found
             content = self._disk.read(name) or b""
-            size, number, failure = self._read_segment(content)
+            size, number, failure = self._read_segment(name, content)
             if size < len(content) and not failure and segment != present[-1]:
                 failure = f"ends in a partial record at byte {size}, and is not the last"
             if size < len(content):
@@ -237,18 +272,19 @@ class _Replay(Generic[R]):
                 )
         return self._contents(segment=segment, size=size, format=number)
 
-    def _read_segment(self, content: bytes) -> tuple[int, int, str]:
+    def _read_segment(self, name: str, content: bytes) -> tuple[int, int, str]:
         """Apply the records; return where the first that does not count starts, the format, and what is wrong."""
-        size = number = 0
-        for payload, end in _payloads(content):
+        layout, header, size = self._format.layout(name, content), FileHeader(), 0
+        for payload, end in layout.payloads(content):
             if size == 0:
-                number = _header(payload).journal_format
-            if size or not number:
-                failure = self._try_apply(self._format.records.decode(payload))
+                header = _header(payload)
+            if size or not header.journal_format:
+                failure = self._try_apply(self._format.decode_record(payload, header, layout))
                 if failure:
-                    return size, number, f"{failure}, at byte {size}"
+                    return size, header.journal_format, f"{failure}, at byte {size}"
             size = end
-        return size, number, f"wrong checksum at byte {size}" if _is_damage(content[size:]) else ""
+        failure = f"wrong checksum at byte {size}" if layout.is_damage(content[size:]) else ""
+        return size, header.journal_format, failure
 
     def _try_apply(self, record: R) -> str:
         """Apply a record; return why it cannot be applied."""
@@ -273,39 +309,3 @@ def _unknown_record(payload: bytes, error: msgspec.DecodeError) -> str:
     except msgspec.DecodeError:
         record = {}
     return f"record {record.get('type') or record.get('is') or 'without a type'} is not known ({error})"
-
-
-def _length_checksum(length: int) -> int:
-    return zlib.crc32(_LENGTH.pack(length))
-
-
-def _payloads(content: bytes) -> Iterator[tuple[bytes, int]]:
-    """Yield the payload of each valid frame, and where the frame ends."""
-    at = 0
-    while at + _HEADER.size <= len(content):
-        length, length_checksum, checksum = _HEADER.unpack_from(content, at)
-        end = at + _HEADER.size + length
-        if length_checksum != _length_checksum(length) or end > len(content):
-            return
-        payload = content[at + _HEADER.size : end]
-        if zlib.crc32(payload) != checksum:
-            return
-        yield payload, end
-        at = end
-
-
-def _is_damage(tail: bytes) -> bool:
-    """Return whether this is not a prefix of a valid frame."""
-    if len(tail) < _HEADER.size:
-        return False
-    length, length_checksum, _ = _HEADER.unpack_from(tail)
-    return bool(length_checksum != _length_checksum(length) or _HEADER.size + length <= len(tail))
-
-
-def _is_development_frame(content: bytes) -> bool:
-    """Return whether a file starts with a frame of development versions."""
-    if len(content) < _DEVELOPMENT_HEADER.size:
-        return False
-    length, checksum = _DEVELOPMENT_HEADER.unpack_from(content)
-    payload = content[_DEVELOPMENT_HEADER.size : _DEVELOPMENT_HEADER.size + length]
-    return bool(len(payload) == length > 0 and zlib.crc32(payload) == checksum)  # a file of zeros is damage

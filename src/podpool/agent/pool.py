@@ -201,7 +201,7 @@ class Pool:
                 self._update_nc_families()
             case records.CooldownForced():
                 self.lost |= {*record.lost}  # also those with a recorded user: it may be an earlier one
-                self.incomplete = False
+                self.incomplete = record.incomplete
                 self._force_cooldown(at=record.at)
             case records.LostGrantsCleared():
                 self.lost -= {*record.grants}

@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from podpool.lab.apiserver.registry import NAMESPACES, ApiResource, Object
 from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.apiserver.watch_cache import StoreEvent
 
 INTERVAL = 1.0
 """Seconds between two scans."""
@@ -21,13 +22,20 @@ def collect(store: ObjectStore) -> int:
 
 
 async def run_garbage_collector(store: ObjectStore) -> None:
-    """Collect forever; scans only after a write."""
+    """Collect forever; scans only after a write that may leave an orphan."""
     scanned = -1
     while True:
-        if store.revision != scanned:
+        writes = store.writes_after(scanned)
+        if writes is None or any(map(_may_leave_orphan, writes)):
             collect(store)
-            scanned = store.revision
+        scanned = store.revision
         await asyncio.sleep(INTERVAL)
+
+
+def _may_leave_orphan(write: StoreEvent) -> bool:
+    if write.deleted or write.old is None:
+        return True
+    return bool(write.old["metadata"].get("ownerReferences") != write.new["metadata"].get("ownerReferences"))
 
 
 def _orphans(store: ObjectStore) -> list[tuple[ApiResource, str]]:

@@ -231,6 +231,11 @@ class ObjectStore:
             for key, obj in tuple(self._objects[resource.id].items()):
                 yield resource, key, obj
 
+    def writes_after(self, revision: int) -> tuple[StoreEvent, ...] | None:
+        """Return the writes after a revision, newest first; None if not all of them are known."""
+        known = self._watch_cache.floor <= revision <= self._revision
+        return tuple(self._watch_cache.after(revision)) if known else None
+
     def _commit(
         self, resource: ApiResource, key: str, old: Object | None, new: dict[str, Any], *, deleted: bool = False
     ) -> Object:

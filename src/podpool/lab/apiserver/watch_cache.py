@@ -49,16 +49,16 @@ class WatchCache:
         """Return the writes to a resource after a revision; raises a 410 if some are dropped."""
         if revision < self.floor:
             raise expired(f"too old resource version: {revision} ({self.floor})")
-        return [each for each in reversed(list(self._after(revision))) if each.id == of]
+        return [each for each in reversed(list(self.after(revision))) if each.id == of]
 
     def differences(self, revision: int, of: GroupResource) -> dict[str, Object | None]:
         """Return what differed at a revision: the older objects by key, None where there was none."""
         if revision < self.floor:
             reason = "The provided continue parameter, or version, is too old to display a consistent list result."
             raise expired(reason)
-        return {event.key: event.old for event in self._after(revision) if event.id == of}
+        return {event.key: event.old for event in self.after(revision) if event.id == of}
 
-    def _after(self, revision: int) -> Iterator[StoreEvent]:
+    def after(self, revision: int) -> Iterator[StoreEvent]:
         """Iterate over the writes after a revision, newest first."""
         for event in reversed(self._events):
             if event.revision <= revision:

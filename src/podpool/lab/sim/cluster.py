@@ -107,6 +107,9 @@ class SimCluster:
         self.restores = 0
         """How often the API server was restored from a copy."""
         self.restored_at = -math.inf
+        self._pods: dict[str | None, dict[str, str]] = {}
+        """The unfinished Pods of each node, as of `_pods_version`."""
+        self._pods_version = (-1, -1)
         self._is_first = first is None
         self._streams = 0
 
@@ -304,11 +307,14 @@ class SimCluster:
 
     def pods_on(self, name: str) -> dict[str, str]:
         """Return the Pods that should run on a node: their keys by UID, as the runtime has it."""
-        return {
-            _runtime_uid(pod["metadata"]): key
-            for key, pod in self.store.objects("", "pods").items()
-            if pod["spec"].get("nodeName") == name and pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}
-        }
+        version = (self.restores, self.store.revision)
+        if self._pods_version != version:
+            self._pods_version, self._pods = version, {}
+            for key, pod in self.store.objects("", "pods").items():
+                if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
+                    node = self._pods.setdefault(pod["spec"].get("nodeName"), {})
+                    node[_runtime_uid(pod["metadata"])] = key
+        return self._pods.get(name, {})
 
     def waiting_pods(self, name: str) -> list[str]:
         """Return the Pods of a machine that should run and do not."""

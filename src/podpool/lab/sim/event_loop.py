@@ -74,6 +74,12 @@ if TYPE_CHECKING:
 else:
     from asyncio import AbstractEventLoop as Loop
 
+
+def _wake(sleeper: asyncio.Future[None]) -> None:
+    if not sleeper.cancelled():
+        sleeper.set_result(None)
+
+
 STEP_DURATION = 1e-6
 """Virtual seconds per callback, as on a real machine: a loop that waits for a rounding error must end."""
 
@@ -134,6 +140,18 @@ class VirtualLoop(Loop):
             heapq.heapify(self._timers)
             self._trim_timers_at = 2 * len(self._timers) + 1000
         return handle
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait as `asyncio.sleep` does, which looks up the running loop, a system call in some versions."""
+        if seconds <= 0.0:
+            await asyncio.sleep(0)
+            return
+        woken = self.create_future()
+        handle = self.call_at(self._now + seconds, _wake, woken)
+        try:
+            await woken
+        finally:
+            handle.cancel()
 
     def create_future(self) -> asyncio.Future[Any]:
         """Return a new future of this loop."""

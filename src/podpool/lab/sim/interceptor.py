@@ -35,8 +35,8 @@ class AgentInterceptor:
 
     async def send(self, request: Request) -> Response:
         """Pass a request on, and record the answered reads."""
-        unknown = [each for each in REQUIRED_READS if each not in self._known]
-        if unknown and _changes_request(request):
+        if len(self._known) < len(REQUIRED_READS) and _changes_request(request):
+            unknown = [each for each in REQUIRED_READS if each not in self._known]
             detail = f"the agent of {self._machine} changed its request before it had read {', '.join(unknown)}"
             self._report(Violation("complete input", detail))
         sent = asyncio.get_running_loop().time()

@@ -8,6 +8,7 @@ import ipaddress
 import math
 from collections.abc import Iterable, Mapping
 from contextvars import Context
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -105,7 +106,7 @@ class InvariantChecker:
         meta = nnc["metadata"]
         owners = {each["uid"] for each in meta.get("ownerReferences", ())}
         shown = {each["id"] for each in nnc.get("status", {}).get("networkContainers", ())}
-        reported = msgspec.json.decode(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}")).get("bootID")
+        reported = _reported_boot(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}"))
         if reported == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted_nc in shown:
             self._nncs[boot] = now
 
@@ -276,6 +277,13 @@ class InvariantChecker:
         now, delay = self._cluster.loop.time(), self._cluster.config.settings.node_gc_delay
         absent = now - self._seen.get(identity, NEVER) >= delay - CHECK_DELAY
         return absent or now - self._returned.get(identity, NEVER) < delay
+
+
+@lru_cache(maxsize=100)
+def _reported_boot(annotation: str) -> str | None:
+    """Return the boot ID in an agent's report."""
+    boot: str | None = msgspec.json.decode(annotation).get("bootID")
+    return boot
 
 
 def _is_inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:

@@ -57,6 +57,7 @@ class LedgerHost:
 
     def _open(self, image: bytes) -> None:
         self._store = InlineSqliteStore(detector=self._detector, image=image)
+        self._auditor = self._client()
         self._store.subscribe(self._on_commit)
         self._on_commit()
 
@@ -97,7 +98,7 @@ class LedgerHost:
         """Confirm the loss of nodes that opened the circuit breaker: in the simulation they are really gone."""
         while True:
             await asyncio.sleep(CONFIRM_INTERVAL)
-            for cluster in _run_sync(self._client().clusters()).clusters:
+            for cluster in _run_sync(self._auditor.clusters()).clusters:
                 if cluster.breaker_open_since:
                     _run_sync(self._client().confirm_loss(cluster.id))
 
@@ -111,7 +112,7 @@ class LedgerHost:
         """Return a cluster's open network containers by node name."""
         if cluster not in self._records:
             found: dict[str, list[NetworkContainerRecord]] = {}
-            for record in _run_sync(self._client().network_containers(cluster)).network_containers:
+            for record in _run_sync(self._auditor.network_containers(cluster)).network_containers:
                 found.setdefault(record.node, []).append(record)
             self._records[cluster] = found
         return self._records[cluster]
@@ -119,16 +120,16 @@ class LedgerHost:
     def subnet(self) -> SubnetState:
         """Return the subnet as of the last commit."""
         if self._subnet is None:
-            self._subnet = _run_sync(self._client().subnet(SUBNET))
+            self._subnet = _run_sync(self._auditor.subnet(SUBNET))
         return self._subnet
 
     def subnet_now(self) -> SubnetState:
         """Return the subnet as of now: a cooldown ends without a commit."""
-        return _run_sync(self._client().subnet(SUBNET))
+        return _run_sync(self._auditor.subnet(SUBNET))
 
     def granted(self) -> int:
         """Return the number of grants and primaries of all clusters."""
-        clusters = [each.id for each in _run_sync(self._client().clusters()).clusters]
+        clusters = [each.id for each in _run_sync(self._auditor.clusters()).clusters]
         found = [each.state for cluster in clusters for records in self.records(cluster).values() for each in records]
         return sum(len(state.grants) + bool(state.primary) for state in found)
 

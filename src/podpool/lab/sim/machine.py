@@ -154,14 +154,14 @@ class SimProcess:
         self.kill_scheduled = False
         self._steps_left = 0
         self._on_scheduled_kill: Callable[[], None] | None = None
-        self._loop = loop
+        self.loop = loop
         self._on_exit: dict[Callable[[], None], None] = {}  # in order
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as this process."""
-        task = self._loop.create_task(coroutine, name=self.name, context=self.context)
+        task = self.loop.create_task(coroutine, name=self.name, context=self.context)
         task.add_done_callback(self._report)
         return task
 
@@ -196,7 +196,7 @@ class SimProcess:
     def resume(self) -> None:
         """Continue, with all that became due meanwhile."""
         kept, self.backlog = self.backlog, None
-        self._loop.requeue(kept or [])
+        self.loop.requeue(kept or [])
 
     def on_exit(self, callback: Callable[[], None]) -> None:
         """Call back when it is killed, as a peer notices a broken connection."""
@@ -208,7 +208,7 @@ class SimProcess:
 
     def _report(self, task: Any) -> None:  # noqa: ANN401  asyncio.Task, invariant
         if not task.cancelled() and task.exception() is not None:
-            self._loop.call_exception_handler({"message": f"{self.name} failed", "exception": task.exception()})
+            self.loop.call_exception_handler({"message": f"{self.name} failed", "exception": task.exception()})
 
 
 class SimMachine:

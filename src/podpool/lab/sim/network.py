@@ -119,6 +119,11 @@ class SimNetwork:
         """Whether every message arrives at once, except in a partition."""
         return self.conditions.reliable and all(each.released for each in self._holds)
 
+    @property
+    def has_holds(self) -> bool:
+        """Whether a message may be held."""
+        return bool(self._holds)
+
     async def wait_for_holds(self, message: NetworkMessage, *, response: bool) -> None:
         """Wait until no hold keeps a message."""
         for hold in self._holds:
@@ -151,7 +156,7 @@ class SimNetwork:
     async def transit(self, source: str, target: str) -> None:
         """Take the time that a message takes, and hang during a partition."""
         slow = self.rng.random() < self.conditions.slow
-        await asyncio.sleep(self.rng.uniform(0.0, self.conditions.slow_delay if slow else self.conditions.delay))
+        await self.loop.sleep(self.rng.uniform(0.0, self.conditions.slow_delay if slow else self.conditions.delay))
         while healed := self._partitions.get(_pair(source, target)):
             await healed.wait()
 
@@ -196,7 +201,8 @@ class SimTransport:
     async def _exchange(self, request: Request) -> "_Answered":
         network, conditions = self._network, self._network.conditions
         await network.transit(self._source, self._target.name)
-        await network.wait_for_holds(self._message(request), response=False)
+        if network.has_holds:
+            await network.wait_for_holds(self._message(request), response=False)
         if network.rng.random() < conditions.request_loss:
             raise self.unreachable("the request was lost")
         server, response = self.process, await self._handle(request)
@@ -231,7 +237,8 @@ class SimTransport:
     async def transit_back(self, request: Request) -> None:
         """Take the time of a response, or of a piece of one."""
         await self._network.transit(self._target.name, self._source)
-        await self._network.wait_for_holds(self._message(request), response=True)
+        if self._network.has_holds:
+            await self._network.wait_for_holds(self._message(request), response=True)
 
     def _message(self, request: Request) -> NetworkMessage:
         return NetworkMessage(self._source, self._target.name, request)
@@ -251,7 +258,7 @@ class RemoteCall:
             raise transport.unreachable("connection refused")
         self.process = process
         self._transport = transport
-        self._done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._done: asyncio.Future[Any] = process.loop.create_future()
         self.task = process.spawn(self._run(coroutine))
         self.task.add_done_callback(lambda _: coroutine.close())  # a process killed before its first step never starts
         process.on_exit(self._on_exit)

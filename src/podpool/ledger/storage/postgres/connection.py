@@ -11,7 +11,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from podpool.ledger.errors import Unavailable
-from podpool.ledger.storage.shared_sql import check_version, migration_scripts
+from podpool.ledger.storage.shared_sql import check_layout, check_version, migration_scripts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -80,9 +80,15 @@ async def migrate(connection: "Connection", *, upto: int | None = None) -> None:
             await connection.execute("CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)")
             version = await connection.fetchval("SELECT max(version) FROM schema_version") or 0
             check_version("database", version)
+            check_layout(version, tables=await _tables(connection))
             if number > version:
                 await connection.execute(script)
                 await connection.execute("INSERT INTO schema_version VALUES ($1)", number)
+
+
+async def _tables(connection: "Connection") -> set[str]:
+    found = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = ANY (current_schemas(false))")
+    return {row[0] for row in found}
 
 
 async def server_identity(connection: "Connection") -> ServerIdentity:

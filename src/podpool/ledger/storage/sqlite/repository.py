@@ -12,7 +12,7 @@ from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.repository import Membership
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.storage.shared_sql import check_version, migration_scripts
+from podpool.ledger.storage.shared_sql import check_layout, check_version, migration_scripts
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
@@ -25,6 +25,7 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
     if image is not None:
         connection.deserialize(image)
+    _check_version(connection)  # first: nothing is written to a database that is refused
     connection.execute("PRAGMA journal_mode=WAL").close()
     connection.execute("PRAGMA synchronous=FULL").close()
     connection.execute("PRAGMA foreign_keys=ON").close()
@@ -35,11 +36,19 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
 
 def migrate(connection: sqlite3.Connection, *, upto: int | None = None) -> None:
     """Apply missing migrations, each in its own transaction."""
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    check_version("database", version)
+    version = _check_version(connection)
     for number, script in enumerate(migration_scripts("sqlite")[:upto], start=1):
         if number > version:
             connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version={number};\nCOMMIT;")
+
+
+def _check_version(connection: sqlite3.Connection) -> int:
+    """Return the version of the tables; raises `Invalid` for tables that are not known."""
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    check_version("database", version)
+    tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")
+    check_layout(version, tables={name for (name,) in tables})
+    return int(version)
 
 
 class SqliteRepository(SqliteHistory):
