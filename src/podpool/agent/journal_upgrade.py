@@ -15,7 +15,7 @@ safe:
 | 3adcea5 to 3ccb41b | `prefix`, `gateway` | those of the network container, or a host route |
 | 2c68e07, 4844de4 | address and boot of a shared-range entry | none, as before: the IPPool has them |
 
-The first four apply to every file without checksums of lengths, whichever version wrote it; the others to what is absent.
+The first four apply to every file without checksums of lengths, of whichever version; the others to what is absent.
 """
 
 from collections.abc import Iterable, Mapping
