@@ -8,11 +8,13 @@ import msgspec
 import pytest
 
 from podpool.api.crds import CRDS, crd_manifests
+from podpool.lab.apiserver import garbage_collector
 from podpool.lab.apiserver.garbage_collector import collect, run_garbage_collector
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import NAMESPACES, ApiResource
 from podpool.lab.apiserver.status_errors import StatusError
 from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.apiserver.strategy import with_meta
 from podpool.lab.apiserver.watch import MAX_UNREAD, WatchOptions
 from podpool.lab.apiserver.watch_cache import CAPACITY
 from podpool.runtime.transport import Request
@@ -224,6 +226,36 @@ class TestGarbageCollection:
         assert [] == names(store)
         task.cancel()
         await asyncio.wait([task])
+
+    @run_in_virtual_time
+    async def test_an_object_whose_new_owner_is_gone_is_collected(self) -> None:
+        store = fresh()
+        gone = make(store, "gone")
+        store.delete(MAPS, "default/gone")
+        make(store, "child")
+        task = asyncio.ensure_future(run_garbage_collector(store))
+        await asyncio.sleep(5)
+        assert ["child"] == names(store)
+        owners = [{"apiVersion": "v1", "kind": "ConfigMap", "name": "gone", "uid": gone}]
+        store.update(MAPS, "default/child", lambda old: with_meta(old, ownerReferences=owners))
+        await asyncio.sleep(1.5)
+        assert [] == names(store)
+        task.cancel()
+        await asyncio.wait([task])
+
+    @run_in_virtual_time
+    async def test_other_writes_cause_no_scan(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        store, scans = fresh(), list[int]()
+        make(store, "renewed")
+        monkeypatch.setattr(garbage_collector, "collect", lambda each: scans.append(each.revision))
+        task = asyncio.ensure_future(run_garbage_collector(store))
+        for number in range(3):
+            await asyncio.sleep(1.5)
+            write(store, "renewed", number)
+        await asyncio.sleep(1.5)
+        task.cancel()
+        await asyncio.wait([task])
+        assert 1 == len(scans)
 
 
 def test_the_same_calls_make_the_same_history() -> None:

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Collection
 
-from podpool.lab.apiserver.registry import NAMESPACES, ApiResource, Object
+from podpool.lab.apiserver.registry import CRDS, NAMESPACES, ApiResource, Object
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.watch_cache import StoreEvent
 
@@ -33,7 +33,7 @@ async def run_garbage_collector(store: ObjectStore) -> None:
 
 
 def _may_leave_orphan(write: StoreEvent) -> bool:
-    if write.deleted or write.old is None:
+    if write.deleted or write.old is None or write.id == CRDS.id:
         return True
     return bool(write.old["metadata"].get("ownerReferences") != write.new["metadata"].get("ownerReferences"))
 
