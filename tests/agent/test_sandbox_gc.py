@@ -360,6 +360,36 @@ class TestMassLoss:
         test()
 
 
+def test_an_unreachable_runtime_is_logged_once_per_change_and_shown() -> None:
+    """In a metric and as a note of /readyz: the agent stays ready."""
+
+    @in_node_env
+    async def test(env: NodeEnv) -> None:
+        host = SandboxHost(env)
+        host.reachable = False
+        await host.begin()
+        assert env.agent
+        for _ in range(2):
+            env.logs.clear()
+            host.reachable = False
+            await asyncio.sleep(LONG)
+            assert env.agent.metrics_snapshot().runtime_unreachable
+            (check,) = (each for each in env.agent.health_checks() if each.name == "runtime")
+            assert "lost DELs are found by Pods alone" in check.note
+            assert "connection refused" in check.note
+            (line,) = (each for each in env.logs if "sandboxes" in each)
+            assert "cannot list the runtime's sandboxes, lost DELs are found by Pods alone; check --cri-socket" in line
+            env.logs.clear()
+            host.reachable = True
+            await asyncio.sleep(LONG)
+            assert not env.agent.metrics_snapshot().runtime_unreachable
+            assert "" == next(each.note for each in env.agent.health_checks() if each.name == "runtime")
+            assert 1 == sum("the runtime lists its sandboxes" in each for each in env.logs)
+        assert not [each.failure for each in env.agent.health_checks() if each.failure]
+
+    test()
+
+
 def test_it_is_logged_and_counted_with_pod_address_sandbox_and_reason() -> None:
     @in_node_env
     async def test(env: NodeEnv) -> None:

@@ -98,7 +98,7 @@ class Agent:
 
     def health_checks(self) -> Sequence[HealthCheck]:
         """Return the checks of `/readyz`."""
-        return self._health.checks(self._no_address_reason())
+        return self._health.checks(self._no_address_reason(), runtime=self._sandbox_gc.runtime.note)
 
     def _no_address_reason(self) -> str | None:
         if self._secondary and self._fence is self._state.node_fence:
@@ -139,6 +139,7 @@ class Agent:
             watch_lag=self._informers.lag(secondary.last_contacts() if secondary else {}),
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
             slices=secondary.slice_metrics() if secondary else (),
+            runtime_unreachable=self._sandbox_gc.runtime.unreachable,
             lost_dels=self._sandbox_gc.released,
             lost_dels_held_back=self.lost_dels_held_back,
         )

@@ -17,12 +17,13 @@ class AgentHealth:
         self._node = informers.node
         self._logged = ""
 
-    def checks(self, not_ready: str | None) -> Sequence[HealthCheck]:
-        """Return the checks of `/readyz`; `not_ready` is why no address can be assigned."""
+    def checks(self, not_ready: str | None, *, runtime: str) -> Sequence[HealthCheck]:
+        """Return the checks of `/readyz`: `not_ready` is why no address can be assigned, `runtime` is only noted."""
         return (
             HealthCheck("journal", self._state.write_error or ("" if self._state.opened else "it is not open yet")),
             HealthCheck("node", self.node_failure()),
             HealthCheck("addresses", not_ready or ""),
+            HealthCheck("runtime", note=runtime),
         )
 
     def node_failure(self) -> str:

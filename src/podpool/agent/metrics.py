@@ -66,6 +66,8 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[SliceMetricsSnapshot, ...] = ()
     lost_dels: int
     """Sandboxes whose addresses were released without a DEL, since the start."""
+    runtime_unreachable: bool
+    """The runtime has a CRI socket, and does not list its sandboxes."""
     lost_dels_held_back: int
     """Sandboxes that seem to have ended without a DEL and are too many to be released."""
     exhaustion_changes: dict[bool, int]
@@ -195,6 +197,10 @@ def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
         "waiting_pods": ("Pods that wait for addresses which the subnet does not have", now.waiting_pods),
         "fence_age_seconds": ("Seconds since this Node was last confirmed", age),
         "fenced": ("1 while no new address is assigned because the Node is not confirmed", now.fenced),
+        "runtime_unreachable": (
+            "1 while the runtime does not list its sandboxes on its CRI socket: lost DELs are found by Pods alone",
+            now.runtime_unreachable,
+        ),
         "lost_dels_held_back": (
             "Sandboxes that seem to have ended without a DEL, too many at once to be released",
             now.lost_dels_held_back,

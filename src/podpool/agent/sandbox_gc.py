@@ -40,6 +40,8 @@ ADD_CHAIN_SECONDS = 600.0
 LIST_TIMEOUT = 10.0
 """Seconds within which the runtime must list its sandboxes."""
 MASS_LOSS_SHARE, MASS_LOSS_MINIMUM = 0.3, 5
+UNREACHABLE = "cannot list the runtime's sandboxes, lost DELs are found by Pods alone; check --cri-socket"
+FOREIGN = "the runtime lists no sandbox of this agent, lost DELs are found by Pods alone; check --cri-socket"
 
 
 class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,7 +87,7 @@ class SandboxGC:
         """Sandboxes that seem to have ended and are too many at once."""
         self._deps = deps
         self._sources = sources
-        self._runtime = RuntimeObservations(deps)
+        self.runtime = RuntimeObservations(deps)
         self._pods = PodObservations(deps, pods)
 
     async def run(self) -> None:
@@ -97,9 +99,9 @@ class SandboxGC:
     async def collect(self) -> None:
         """Observe once, and release what was observed for long enough."""
         held = [each for _, each in self._held()]
-        unlisted = await self._runtime.observe(held)
+        unlisted = await self.runtime.observe(held)
         podless = await self._pods.observe(held)
-        lost = self._limit(unlisted | podless, held, both=podless - self._runtime.listed(podless))
+        lost = self._limit(unlisted | podless, held, both=podless - self.runtime.listed(podless))
         still_held = [(source, each) for source, each in self._held() if each in lost]  # no DEL or other ADD since
         for source, each in still_held:
             reason = "the runtime does not list it" if each in unlisted else "its Pod and network namespace are gone"
@@ -149,7 +151,21 @@ class RuntimeObservations:
         self._responded = False
         self._listed_once: set[str] = set()
         self._absent: TwoObservations[SandboxInterface] = TwoObservations()
-        self._warned = ""
+        self.problem = ""
+        """Why the list of the runtime does not count; empty if it does, and without a runtime."""
+        self._error = ""
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether the runtime has not responded to the last request."""
+        return self._deps.runtime is not None and self.problem == UNREACHABLE
+
+    @property
+    def note(self) -> str:
+        """How lost DELs are found if the runtime does not show them; empty if it does."""
+        if self._deps.runtime is None:
+            return "no CRI socket, lost DELs are found by Pods alone"
+        return f"{self.problem} ({self._error})" if self._error else self.problem
 
     def listed(self, interfaces: frozenset[SandboxInterface]) -> frozenset[SandboxInterface]:
         """Return those of listed sandboxes: all while the runtime does not respond, none if it never did."""
@@ -163,7 +179,10 @@ class RuntimeObservations:
         now, self._last = self._deps.clock.boot(), await self._list()
         self._responded = self._responded or self._last is not None
         known = _sandboxes(held)
-        if self._last is None or not self._is_credible(self._last, held, now=now):
+        if self._last is None:
+            return frozenset()
+        self._report(FOREIGN if self._is_foreign(self._last, held, now=now) else "")
+        if self._last.isdisjoint(known):
             return frozenset()
         self._listed_once = (self._listed_once | self._last) & known
         absent = [each for each in held if each.sandbox not in self._last and self._was_listed(each, now=now)]
@@ -176,14 +195,9 @@ class RuntimeObservations:
         present = await present_netns(paths, self._deps.netns_gone)
         return [each for each in absent if each.earlier_boot or each.netns not in present]
 
-    def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
-        """Return whether the list contains a sandbox of this agent."""
-        if not listed.isdisjoint(_sandboxes(held)):
-            self._warned = ""
-            return True
-        if any(self._was_listed(each, now=now) for each in held):
-            self._warn("the runtime lists no sandbox of this agent, check --cri-socket")
-        return False
+    def _is_foreign(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
+        """Return whether the list lacks every sandbox of this agent, although some must be listed by now."""
+        return listed.isdisjoint(_sandboxes(held)) and any(self._was_listed(each, now=now) for each in held)
 
     def _was_listed(self, each: SandboxInterface, *, now: float) -> bool:
         added = 0.0 if each.earlier_boot else each.added
@@ -196,14 +210,16 @@ class RuntimeObservations:
             async with asyncio.timeout(LIST_TIMEOUT):
                 return await self._deps.runtime.list_sandboxes()
         except (Unreachable, TimeoutError) as error:
-            self._warn("cannot list the runtime's sandboxes, check --cri-socket", error=error)
+            self._report(UNREACHABLE, error=str(error) or "timeout")
             return None
 
-    def _warn(self, event: str, **fields: object) -> None:
-        """Log a failure once: it is retried at every interval."""
-        if event != self._warned:
-            self._warned = event
-            self._deps.log.warning(event, **fields)
+    def _report(self, problem: str, *, error: str = "") -> None:
+        """Log a change: the runtime is asked at every interval."""
+        before, self.problem, self._error = self.problem, problem, error
+        if problem and problem != before:
+            self._deps.log.warning(problem, **({"error": error} if error else {}))
+        elif before and not problem:
+            self._deps.log.info("the runtime lists its sandboxes again")
 
 
 class PodObservations:
