@@ -114,8 +114,8 @@ class NodeEnv:
 
     def __init__(self) -> None:
         self.store = ObjectStore(clock=LoopClock(), rng=random.Random(1))  # noqa: S311  seeded
-        self._writes = 0
-        self.store.on_write.append(self._count_write)
+        self._changed = asyncio.Event()
+        self.store.on_write.append(self._note_write)
         self.server = ResourceHandler(self.store)
         self.kube = KubeClient(self.server)
         self.transport = RecordingTransport(self.server)
@@ -231,18 +231,27 @@ class NodeEnv:
         for name in names:
             await self.kube.delete(PODS, name, namespace="default", grace_seconds=0)
 
+    @property
+    def capacity(self) -> int:
+        """The number of addresses of the subnet."""
+        return self._capacity
+
+    @capacity.setter
+    def capacity(self, addresses: int) -> None:
+        self._capacity = addresses
+        self._changed.set()
+
     async def _control(self) -> None:
         """Reconcile as a controller does, 0.1 s late: grants less pending releases, topped up to the request."""
-        done: tuple[object, ...] = ()
         while True:
+            await self._changed.wait()  # a poll would make tests of long times take long
             await asyncio.sleep(0.1)
-            inputs = self._writes, self.capacity
-            if self.controller_works and inputs != done:  # tests of long times would take long
-                done = inputs
+            if self.controller_works:
+                self._changed.clear()
                 await self.reconcile()
 
-    def _count_write(self, _event: StoreEvent) -> None:
-        self._writes += 1
+    def _note_write(self, _event: StoreEvent) -> None:
+        self._changed.set()
 
     async def reconcile(self) -> None:
         try:
