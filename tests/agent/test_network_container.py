@@ -29,10 +29,24 @@ class TestUnsupported:
     def test_anything_but_static_is_dynamic(self, mode: str) -> None:
         assert None is unsupported_reason(NetworkContainer(id="nc", assignment_mode=mode))
 
-    @pytest.mark.parametrize(("mode", "kind"), [("static", "vnet"), ("Static", "vnet"), ("dynamic", "vnetblock")])
-    def test_the_reason_names_id_mode_and_type(self, mode: str, kind: str) -> None:
+    @pytest.mark.parametrize(
+        ("mode", "kind", "fields"),
+        [
+            ("static", "vnet", 'assignmentMode "static" (podpool serves "dynamic")'),
+            ("Static", "", 'assignmentMode "Static" (podpool serves "dynamic")'),
+            ("dynamic", "vnetblock", 'type "vnetblock" (podpool serves "vnet")'),
+            ("", "Overlay", 'type "Overlay" (podpool serves "vnet")'),
+            (
+                "static",
+                "overlay",
+                'assignmentMode "static" (podpool serves "dynamic") and type "overlay" (podpool serves "vnet")',
+            ),
+        ],
+    )
+    def test_the_reason_names_the_fields_of_the_nnc_and_the_fix(self, mode: str, kind: str, fields: str) -> None:
         reason = unsupported_reason(NetworkContainer(id="nc-7", assignment_mode=mode, type=kind)) or ""
-        assert f"nc-7 of type {kind} and assignment mode {mode}" in reason
+        assert f"network container nc-7 in status.networkContainers of the NodeNetworkConfig has {fields}: " in reason
+        assert "dynamic allocation" in reason
 
     @pytest.mark.parametrize("what", STATIC)
     def test_it_is_refused_with_the_reason_everywhere(self, what: str) -> None:
@@ -45,7 +59,7 @@ class TestUnsupported:
             env.deps = {"recorder": recorder}
             await env.write_status(version=2, grants={}, **STATIC[what])
             agent = await env.start()
-            expected = "network container nc-1 of type"
+            expected = "network container nc-1 in status.networkContainers of the NodeNetworkConfig has "
             assert "" == agent.pool.adopted_nc
             assert expected in (agent.not_ready_reason() or "")
             assert not agent.ready.is_set()

@@ -11,12 +11,16 @@ from podpool.core.ranges import Prefix, parse_prefix
 
 def unsupported_reason(nc: NetworkContainer) -> str | None:
     """Return why no address of an NC can be served; None for one whose addresses are granted one by one."""
-    mode, kind = nc.assignment_mode.lower(), nc.type.lower()
-    if mode != "static" and kind not in ("overlay", "vnetblock"):
+    refused = []
+    if nc.assignment_mode.lower() == "static":
+        refused.append(f'assignmentMode "{nc.assignment_mode}" (podpool serves "dynamic")')
+    if nc.type.lower() in ("overlay", "vnetblock"):
+        refused.append(f'type "{nc.type}" (podpool serves "vnet")')
+    if not refused:
         return None
     return (
-        f"network container {nc.id} of type {nc.type} and assignment mode {nc.assignment_mode} is not supported: "
-        "podpool serves network containers of type vnet and assignment mode dynamic; change the Pod network of the node"
+        f"network container {nc.id} in status.networkContainers of the NodeNetworkConfig has {' and '.join(refused)}: "
+        "create the node's pool with a Pod subnet and dynamic allocation, or run Azure's CNS on it"
     )
 
 
