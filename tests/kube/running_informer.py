@@ -24,6 +24,8 @@ class RunningInformer:
         self.notifications: list[tuple[NodeNetworkConfig | None, NodeNetworkConfig | None]] = []
         rng = random.Random(1)  # noqa: S311  seeded
         self.informer = Informer(api.client, NNC, rng=rng, namespace=api.namespace, **selectors)
+        self.restores: list[tuple[int, int]] = []
+        self.informer.on_restored = lambda *versions: self.restores.append(versions)
         self.informer.watch_seconds = (watch_seconds, watch_seconds) if watch_seconds else self.informer.watch_seconds
         self.cache = self.informer.cache
         self.cache.subscribe(self._notify)

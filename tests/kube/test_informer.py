@@ -120,27 +120,24 @@ class TestQuorum:
     @run_in_virtual_time
     async def test_an_older_list_reports_a_restored_server(self) -> None:
         async with ApiServerUnderTest(None).open_namespace() as api:
-            restores: list[tuple[int, int]] = []
             copy = api.store.snapshot()
-            async with running_informer(api, on_restored=lambda *versions: restores.append(versions)) as seen:
+            async with running_informer(api) as seen:
                 await create(api, "lost")
                 await seen.has("lost")
                 api.store.restore(copy)
                 assert [] == list((await seen.informer.quorum_list()).items)
-                assert [(copy.revision + 1, copy.revision)] == restores
+                assert [(copy.revision + 1, copy.revision)] == seen.restores
 
     @run_in_virtual_time
     async def test_watch_events_during_a_quorum_read_do_not_make_it_older(self) -> None:
-        async with ApiServerUnderTest(None).open_namespace() as api:
-            restores: list[tuple[int, int]] = []
-            async with running_informer(api, on_restored=lambda *versions: restores.append(versions)) as seen:
-                before = await snapshot_of(api)
-                api.transport.answer = lambda request: before() if "limit" in request.query else None
-                asking = asyncio.ensure_future(seen.informer.quorum_list())
-                api.transport.before = lambda request: make_first(api, request)
-                await asking
-                await seen.has("first")
-                assert [] == restores
+        async with ApiServerUnderTest(None).open_namespace() as api, running_informer(api) as seen:
+            before = await snapshot_of(api)
+            api.transport.answer = lambda request: before() if "limit" in request.query else None
+            asking = asyncio.ensure_future(seen.informer.quorum_list())
+            api.transport.before = lambda request: make_first(api, request)
+            await asking
+            await seen.has("first")
+            assert [] == seen.restores
 
 
 async def make_first(api: NamespaceClient, request: Request) -> None:
@@ -225,16 +222,15 @@ class TestServerFailures:
     @run_in_virtual_time
     async def test_a_restored_server_is_detected_and_accepted(self) -> None:
         async with ApiServerUnderTest(None).open_namespace() as api:
-            restores: list[tuple[int, int]] = []
             await create(api, "kept")
             copy = api.store.snapshot()
-            async with running_informer(api, on_restored=lambda seen, found: restores.append((seen, found))) as seen:
+            async with running_informer(api) as seen:
                 await create(api, "lost")
                 await seen.shows("kept", "lost")
                 version = api.store.revision
                 api.store.restore(copy)
                 await seen.shows("kept")
-                assert [(version, copy.revision)] == restores
+                assert [(version, copy.revision)] == seen.restores
                 await create(api, "new")
                 await seen.shows("kept", "new")
 

@@ -97,16 +97,15 @@ class TestServer:
     async def test_a_server_restored_from_a_backup(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
             await create(api, *BEFORE)
-            restores: list[tuple[int, int]] = []
-            async with running_informer(api, on_restored=lambda *versions: restores.append(versions)) as seen:
+            async with running_informer(api) as seen:
                 async with api.restoring():
                     for each in range(50):  # more than a server writes by itself when it starts
                         await set_request(api, "changes", each)
                     await change_all(api)
                     await seen.shows(*AFTER)
                 await seen.shows(*BEFORE)
-                assert 1 == len(restores)
-                was, found = restores[0]
+                assert 1 == len(seen.restores)
+                was, found = seen.restores[0]
                 assert found < was
 
 

@@ -63,7 +63,7 @@ InformerEvent: TypeAlias = Replaced[T] | Applied[T] | Deleted[T]
 class Informer(Generic[T]):
     """Lists and watches a kind for one consumer: `run` keeps `cache`, or `stream` yields the events."""
 
-    def __init__(  # noqa: PLR0913  every selector of a list
+    def __init__(
         self,
         client: KubeClient,
         kind: Kind[T],
@@ -73,10 +73,11 @@ class Informer(Generic[T]):
         labels: str | None = None,
         fields: str | None = None,
         relist_interval: float = RELIST_INTERVAL,
-        on_restored: Callable[[int, int], None] | None = None,
     ) -> None:
         self.cache: ObjectCache[T] = ObjectCache()
         self.watch_seconds = WATCH_SECONDS
+        self.on_restored: Callable[[int, int], None] = lambda _before, _now: None
+        """Called with the version seen before and the older one that the server has now."""
         self.last_contact: float | None = None
         """Loop time of the server's last message; bookmarks arrive every minute."""
         self.failure = ""
@@ -86,7 +87,6 @@ class Informer(Generic[T]):
         self._rng = rng
         self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._relist_interval = relist_interval
-        self._on_restored = on_restored
         self._seen = ""
         self._backoff = Backoff(rng=rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)
 
@@ -182,8 +182,7 @@ class Informer(Generic[T]):
 
     def _report_restored(self, before: str, now: str) -> None:
         log.warning(RESTORED, kind=self._kind.plural, resource_version=now, previous=before)
-        if self._on_restored:
-            self._on_restored(int(before), int(now))
+        self.on_restored(int(before), int(now))
 
 
 class ObjectInformer(Generic[T]):
@@ -217,8 +216,8 @@ class ObjectInformer(Generic[T]):
             namespace=namespace,
             fields=self._fields,
             relist_interval=relist_interval,
-            on_restored=lambda _before, _now: on_change(),
         )
+        self._informer.on_restored = lambda _before, _now: on_change()
         self._kind_missing = False
         self._informer.cache.subscribe(lambda _old, _new: on_change())
 

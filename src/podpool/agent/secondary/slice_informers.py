@@ -123,8 +123,8 @@ class SliceInformers:
             namespace=self.namespace,
             labels=f"{NODE_UID_LABEL}={self._uid}",
             relist_interval=self._deps.settings.relist_interval,
-            on_restored=self._restored,
         )
+        informer.on_restored = self._restored
         informer.cache.subscribe(self._changed)
         return informer
 

@@ -51,8 +51,8 @@ class TrackedInformer(Generic[T]):
             namespace=namespace or None,
             labels=labels,
             relist_interval=settings.common.relist_interval,
-            on_restored=self._on_restored,
         )
+        self._informer.on_restored = self._on_restored
         self.cache = self._informer.cache
         self.run = self._informer.run
 
