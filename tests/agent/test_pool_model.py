@@ -25,6 +25,7 @@ from tests.agent.nc_samples import NC, status
 attachments = st.sampled_from([Attachment(container_id=each, ifname="eth0") for each in "abcdef"])
 addresses = st.lists(st.integers(1, 8), unique=True, max_size=8)
 COOLDOWN, SHORTEST = 30.0, 5.0
+NEVER = -1e9
 IN_FORCE = CooldownInForce(level=COOLDOWN, retention=COOLDOWN, shortest=SHORTEST)
 
 
@@ -42,6 +43,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
         self.released: set[str] = set()
         self.ever_unlisted: set[str] = set()
         self.lost: set[str] = set()
+        self.forced_at = NEVER
         self.start()
         self.apply(NCAdopted(nc=NC))
 
@@ -103,7 +105,8 @@ class PoolAgainstModel(RuleBasedStateMachine):
             assert self.idle(address) == max(map(self.idle, free))
 
     def idle(self, address: str) -> float:
-        return self.now - self.last_use.get(address, -1e9)
+        """A forced cooldown counts for all addresses, also those that are listed later."""
+        return self.now - max(self.last_use.get(address, NEVER), self.forced_at)
 
     @rule(attachment=attachments)
     def delete(self, attachment: Attachment) -> None:
@@ -121,16 +124,15 @@ class PoolAgainstModel(RuleBasedStateMachine):
         ]
         for each in chosen:
             assert each.address not in {address for _, address in self.assigned.values()}
-            assert self.last_use.get(each.address, -COOLDOWN) + COOLDOWN <= self.now
+            assert self.idle(each.address) >= COOLDOWN
             assert each.id not in self.lost
         self.released |= {each.id for each in chosen}
         self.apply(ReleasePending(grants=tuple(each.id for each in chosen), version=self.version, boot_id="boot"))
 
     @rule()
     def a_cooldown_is_forced(self) -> None:
-        assigned = {grant for grant, _ in self.assigned.values()}
-        self.lost |= set(self.listed) - assigned
-        self.last_use |= {address: self.now for grant, address in self.listed.items() if grant not in assigned}
+        self.lost |= set(self.listed)  # also what is assigned: its recorded user may be an earlier one
+        self.forced_at = self.now
         self.apply(CooldownForced(at=self.now, lost=tuple(self.listed)))
 
     @rule(count=st.integers(1, 3))
@@ -147,9 +149,9 @@ class PoolAgainstModel(RuleBasedStateMachine):
             self.apply(Stopped())
         self.boot += 1
         used = {address for _, address in self.assigned.values()} | set(self.last_use)
-        used |= set() if clean else set(self.listed.values())
         self.assigned, self.lost, self.now = {}, set(), 0.0
         self.last_use = dict.fromkeys(used, 0.0)
+        self.forced_at = NEVER if clean else 0.0
         self.start()
 
     @rule()
