@@ -123,7 +123,7 @@ class NodeEnv:
         self.deletes = MemoryDisk()
         self.clock = LoopClock()
         self.boot_id = "boot-1"
-        self.capacity = 1000
+        self._capacity = 1000
         self.controller_works = True
         self.settings = Settings()
         self._log_lines = LogLines()
