@@ -84,7 +84,7 @@ def test_names_of_objects() -> None:
 
 def test_definitions() -> None:
     """`podpool crds`."""
-    matches_json("kubernetes/crds.json", without_words(crds.crd_manifests()))
+    matches_json("kubernetes/crds.json", without_words([*crds.crd_manifests()]))
 
 
 def test_accounts_roles_and_policies() -> None:

@@ -4,6 +4,7 @@ Azure's kinds have a status subresource, those of Whereabouts have none. Upstrea
 """
 
 from collections.abc import Sequence
+from functools import cache
 from typing import Any
 
 from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
@@ -42,9 +43,10 @@ CRDS = Kind(
 )
 
 
-def crd_manifests() -> list[Manifest]:
+@cache
+def crd_manifests() -> tuple[Manifest, ...]:
     """Return the CRDs of all kinds that podpool writes."""
-    return [
+    return (
         _manifest(
             NODE_NETWORK_CONFIGS,
             short=["nnc"],
@@ -89,7 +91,7 @@ def crd_manifests() -> list[Manifest]:
             NODE_SLICE_POOLS,
             columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
         ),
-    ]
+    )
 
 
 def multus_crd_manifest() -> Manifest:

@@ -9,7 +9,6 @@ import asyncio
 import math
 import random
 from collections.abc import Callable, Mapping
-from functools import cache
 from typing import Any
 
 from podpool.agent.agent import Agent
@@ -43,9 +42,6 @@ CONFIG_HASH, CONFIG_MIRROR = "kubernetes.io/config.hash", "kubernetes.io/config.
 SEGMENT_BYTES = 1500
 """The size at which an agent compacts its journal: small, so that it happens often in a run."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
-
-
-_crd_manifests = cache(crd_manifests)
 
 
 def _runtime_uid(meta: Mapping[str, Any]) -> str:
@@ -126,7 +122,7 @@ class SimCluster:
 
     async def start(self) -> None:
         """Start the API server, the ledger with its subnet, and the controllers."""
-        for manifest in _crd_manifests():
+        for manifest in crd_manifests():
             self.store.create(CRDS, manifest)
         if self.config.slices:
             nads.create_all(self.store, self.config)
