@@ -1,7 +1,6 @@
 """`podpool sim`: run many seeds on all cores, or one seed in detail."""
 
 import asyncio
-import gc
 import logging
 import multiprocessing
 import os
@@ -21,9 +20,6 @@ from podpool.lab.sim.profiles import PROFILES, Profile
 from podpool.lab.sim.scenario import draw
 from podpool.lab.sim.shrink import RunResult, SeedFailure, run_and_shrink, run_scenario
 from podpool.runtime.logging import TextFormatter
-
-GC_OBJECTS = 200_000
-"""New objects after which a process collects garbage: some twenty runs of a narrow profile, about 60 MB."""
 
 _console = Console(highlight=False)
 
@@ -84,7 +80,7 @@ def run_seeds(seeds: str, profile: str) -> bool:
     find_profile(profile)
     started, steps, failed = time.monotonic(), 0, 0
     with (
-        multiprocessing.Pool(os.cpu_count(), initializer=_start_worker) as pool,
+        multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
         Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
     ):
         results = pool.imap_unordered(partial(run_and_shrink, name=profile), range(first, last + 1))
@@ -97,13 +93,6 @@ def run_seeds(seeds: str, profile: str) -> bool:
     seconds = time.monotonic() - started
     _console.print(f"{profile}: seeds {first}-{last}, {failed} failed; {steps} steps, {steps / seconds:.0f} per second")
     return not failed
-
-
-def _start_worker() -> None:
-    """Disable logging, and collect garbage rarely: a run leaves a few megabytes, most of them at its end."""
-    logging.disable(logging.CRITICAL)
-    gc.freeze()
-    gc.set_threshold(GC_OBJECTS, 1, 1)
 
 
 @contextmanager
