@@ -15,7 +15,7 @@ from contextlib import aclosing, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import uvloop
-from kubernetes.client import ApiClient, Configuration, CoreV1Api
+from kubernetes import client  # imports a class when it is first used: all of them take seconds
 from kubernetes.watch import Watch
 
 from podpool.api.builtin import PODS, Pod
@@ -133,8 +133,8 @@ async def following(address: str) -> AsyncIterator[Informer[Pod]]:
 @contextmanager
 def official(address: str) -> Iterator[Any]:
     """Yield the official client."""
-    with ApiClient(Configuration(host=address)) as client:
-        yield CoreV1Api(client)
+    with client.ApiClient(client.Configuration(host=address)) as connection:
+        yield client.CoreV1Api(connection)
 
 
 @contextmanager
