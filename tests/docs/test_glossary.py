@@ -57,6 +57,12 @@ ALLOWED: set[tuple[str, str]] = set()
 
 
 @cache
+def everything() -> str:
+    """Return all lines in lower case: most words do not occur at all, which one search finds."""
+    return "\n".join(line for each in lines().values() for line in each).lower()
+
+
+@cache
 def lines() -> dict[str, list[str]]:
     """Return the lines of the files that users and developers read, by file name."""
     found = [*(ROOT / "src").rglob("*"), *(ROOT / "docs").rglob("*"), ROOT / "README.md"]
@@ -66,6 +72,8 @@ def lines() -> dict[str, list[str]]:
 
 def occurrences(word: str) -> list[str]:
     """Return where a word occurs, as FILE:LINE."""
+    if word not in everything():
+        return []
     pattern = re.compile(rf"(?<![a-zA-Z]){word}(?![a-zA-Z])", re.IGNORECASE)
     return [
         f"{name}:{number}: {line.strip()[:100]}"
