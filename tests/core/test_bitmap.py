@@ -59,7 +59,7 @@ class BitmapMachine(RuleBasedStateMachine):
 
 
 TestBitmap = BitmapMachine.TestCase
-TestBitmap.settings = settings(max_examples=40, stateful_step_count=20)
+TestBitmap.settings = settings(max_examples=min(40, settings().max_examples), stateful_step_count=20)
 
 
 @given(st.integers(0, (1 << 128) - 1))

@@ -121,7 +121,7 @@ class SliceMachine(RuleBasedStateMachine):
 
 
 TestSlices = SliceMachine.TestCase
-TestSlices.settings = settings(max_examples=60, stateful_step_count=40)
+TestSlices.settings = settings(max_examples=min(60, settings().max_examples), stateful_step_count=40)
 
 
 @pytest.mark.parametrize(

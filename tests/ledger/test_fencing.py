@@ -91,7 +91,7 @@ def test_request_without_changes_keeps_the_revision(harness: LedgerHarness) -> N
     assert before == leader.reconcile(item("n1", state, wanted=4)).revision
 
 
-@settings(max_examples=25)
+@settings(max_examples=min(25, settings().max_examples))
 @given(st.permutations(range(1, 6)), st.lists(st.integers(1, 5), max_size=5))
 def test_reordered_requests_count_only_if_above_all_before(order: list[int], repeats: list[int]) -> None:
     """Only a request above all before it takes effect: the database is as if the others had been lost."""

@@ -422,4 +422,4 @@ class Cluster(RuleBasedStateMachine):
 
 
 TestCluster = Cluster.TestCase
-TestCluster.settings = settings(max_examples=50, stateful_step_count=30)
+TestCluster.settings = settings(max_examples=min(50, settings().max_examples), stateful_step_count=30)
