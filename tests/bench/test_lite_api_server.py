@@ -7,6 +7,7 @@ import pytest
 from bench.lite_api_server import EventCounter, WatchClient, lite_api_fanout, lite_api_writes
 
 
+@pytest.mark.integration
 def test_writes_and_watches_are_counted() -> None:
     with lite_api_writes(32) as run:
         assert run(0) > 0

@@ -21,6 +21,7 @@ def _no_compiler(seconds: float) -> NoReturn:
     raise NoCompiler("this machine")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("seconds", "announced"), [(0.5, True), (0.0, False)])
 def test_a_build_that_takes_long_is_announced(
     tmp_path: Path, invoke: Invoke, monkeypatch: pytest.MonkeyPatch, seconds: float, announced: bool

@@ -5,6 +5,8 @@ import random
 import sys
 from pathlib import Path
 
+import pytest
+
 from parts.daemon import dying_with_us
 from podpool.api.crds import crd_manifests
 from podpool.controller.controller import LEASE
@@ -29,6 +31,7 @@ def _holder(store: ObjectStore) -> str | None:
     return str(lease["spec"]["holderIdentity"]) if lease else None
 
 
+@pytest.mark.integration
 def test_sigterm_releases_the_lease_and_exits_with_0(tmp_path: Path) -> None:
     store = ObjectStore(clock=SystemClock(), rng=random.Random(0))  # noqa: S311  only for names
     for manifest in crd_manifests():

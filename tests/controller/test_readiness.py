@@ -76,6 +76,7 @@ async def test_a_leader_with_an_admin_token_is_not_ready(envs: ControllerEnvs) -
         await failed(env.start(), "ledger term", "not an admin token", "--ledger-token-file")
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_replica_that_could_not_open_a_term_is_ready_as_a_standby(envs: ControllerEnvs) -> None:
     async with envs.create() as env:
@@ -90,6 +91,7 @@ async def test_a_replica_that_could_not_open_a_term_is_ready_as_a_standby(envs: 
         assert "waiting for the Lease, held by another" == role(controller)
 
 
+@pytest.mark.integration
 @run_in_loop
 async def test_a_standby_is_ready_and_names_the_holder_once(
     envs: ControllerEnvs, caplog: pytest.LogCaptureFixture

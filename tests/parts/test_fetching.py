@@ -75,6 +75,7 @@ class TestSteps:
             steps.run(sys.executable, "-c", "print('disk full'); raise SystemExit(1)", otherwise="mend it")
         assert capsys.readouterr().out == "disk full\n"
 
+    @pytest.mark.integration
     def test_a_step_that_takes_long_gives_signs_of_life(
         self, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     ) -> None:

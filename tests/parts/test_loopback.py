@@ -6,11 +6,14 @@ import socket
 import subprocess
 import sys
 
+import pytest
+
 from parts.loopback import free_port, free_ports
 
 ASKING = "from parts.loopback import free_ports; import sys; print(free_ports(4), flush=True); sys.stdin.read()"
 
 
+@pytest.mark.integration
 def test_a_row_is_handed_to_one_process() -> None:
     """Two that ask at the same time, and this one, get ports of their own."""
     asking = [

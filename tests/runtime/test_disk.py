@@ -70,6 +70,7 @@ class TestLock:
         assert second.try_lock() is None
         second.close()
 
+    @pytest.mark.integration
     def test_it_ends_with_the_process_however_that_ends(self, tmp_path: Path) -> None:
         program = "import sys, time; from pathlib import Path; from podpool.runtime.disk import LocalDisk"
         program += "\ndisk = LocalDisk(Path(sys.argv[1])); disk.try_lock(); print('locked', flush=True); time.sleep(60)"

@@ -20,6 +20,7 @@ def test_only_a_kubeconfig_without_other_clusters_counts_as_generated(text: str,
     assert generated is is_generated(text.encode())
 
 
+@pytest.mark.integration
 def test_another_kubeconfig_is_not_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(OTHER)
