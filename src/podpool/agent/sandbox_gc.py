@@ -2,7 +2,7 @@
 
 A runtime may lose a DEL (it is killed, or the deferred DEL is deleted), and containerd sends no GC. Only what an ADD
 with K8S_POD_UID got is compared, in the node's pool, slices and shared ranges alike. A sandbox has ended when one of
-two sources shows it in two observations (`core.two_observations`):
+two sources shows it in two observations, `sandbox_gc_delay` apart (`core.two_observations`):
 
 | source | condition | reason |
 |---|---|---|
@@ -33,8 +33,6 @@ from podpool.core.two_observations import TwoObservations
 from podpool.kube.cache import ObjectCache
 from podpool.runtime.transport import Unreachable
 
-SANDBOX_GC_INTERVAL = 30.0
-"""Seconds between two observations: a loss is found within 60 s and two intervals."""
 ADD_CHAIN_SECONDS = 600.0
 """Seconds within which a runtime lists a sandbox after its first ADD, at the latest."""
 LIST_TIMEOUT = 10.0
@@ -93,7 +91,7 @@ class SandboxGC:
     async def run(self) -> None:
         """Observe until cancelled."""
         while True:
-            await asyncio.sleep(SANDBOX_GC_INTERVAL)
+            await asyncio.sleep(self._deps.settings.sandbox_gc_interval)
             await self.collect()
 
     async def collect(self) -> None:
@@ -150,7 +148,9 @@ class RuntimeObservations:
         self._last: frozenset[str] | None = None
         self._responded = False
         self._listed_once: set[str] = set()
-        self._absent: TwoObservations[SandboxInterface] = TwoObservations()
+        self._absent = TwoObservations[SandboxInterface](deps.settings.sandbox_gc_delay)
+        self.known = 0
+        """Sandboxes with addresses in the last list; 0 if the runtime did not respond."""
         self.problem = ""
         """Why the list of the runtime does not count; empty if it does, and without a runtime."""
         self._error = ""
@@ -179,10 +179,8 @@ class RuntimeObservations:
         now, self._last = self._deps.clock.boot(), await self._list()
         self._responded = self._responded or self._last is not None
         known = _sandboxes(held)
-        if self._last is None:
-            return frozenset()
-        self._report(FOREIGN if self._is_foreign(self._last, held, now=now) else "")
-        if self._last.isdisjoint(known):
+        self.known = len(known & (self._last or frozenset()))
+        if self._last is None or not self._is_credible(self._last, held, now=now):
             return frozenset()
         self._listed_once = (self._listed_once | self._last) & known
         absent = [each for each in held if each.sandbox not in self._last and self._was_listed(each, now=now)]
@@ -195,9 +193,12 @@ class RuntimeObservations:
         present = await present_netns(paths, self._deps.netns_gone)
         return [each for each in absent if each.earlier_boot or each.netns not in present]
 
-    def _is_foreign(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
-        """Return whether the list lacks every sandbox of this agent, although some must be listed by now."""
-        return listed.isdisjoint(_sandboxes(held)) and any(self._was_listed(each, now=now) for each in held)
+    def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
+        """Return whether the list contains a sandbox of this agent."""
+        credible = not listed.isdisjoint(_sandboxes(held))
+        foreign = not credible and any(self._was_listed(each, now=now) for each in held)
+        self._report(FOREIGN if foreign else "")
+        return credible
 
     def _was_listed(self, each: SandboxInterface, *, now: float) -> bool:
         added = 0.0 if each.earlier_boot else each.added
@@ -228,7 +229,7 @@ class PodObservations:
     def __init__(self, deps: AgentDeps, pods: ObjectCache[Pod]) -> None:
         self._deps = deps
         self._pods = pods
-        self._absent: TwoObservations[SandboxInterface] = TwoObservations()
+        self._absent = TwoObservations[SandboxInterface](deps.settings.sandbox_gc_delay)
 
     async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
         """Return those of `held` that were absent for long enough."""
