@@ -75,6 +75,17 @@ def opened_state(disk: MemoryDisk) -> AgentState:
     return state
 
 
+async def failed_sync(disk: DroppingDisk) -> AgentState:
+    """Return a state whose last sync failed, and dropped three records."""
+    state = opened_state(disk)
+    for record in HISTORY[:3]:
+        state.write(record)
+    disk.failing = 1
+    with pytest.raises(OSError, match="Input/output"):
+        await state.sync()
+    return state
+
+
 def append_until_death(journal: Journal[AnyRecord]) -> tuple[AnyRecord, ...]:
     """Append until the disk dies; return what was answered."""
     answered: list[AnyRecord] = []
@@ -192,12 +203,7 @@ class TestSync:
         disk = DroppingDisk()
 
         async def sync() -> AgentState:
-            state = opened_state(disk)
-            for record in HISTORY[:3]:
-                state.write(record)
-            disk.failing = 1
-            with pytest.raises(OSError, match="Input/output"):
-                await state.sync()
+            state = await failed_sync(disk)
             state.write(HISTORY[3])
             await state.sync()
             return state
@@ -266,16 +272,7 @@ class TestSync:
     def test_the_next_process_does_not_believe_it_either(self) -> None:
         """It reads what was dropped from the page cache."""
         disk = DroppingDisk()
-
-        async def fail() -> None:
-            state = opened_state(disk)
-            for record in HISTORY[:3]:
-                state.write(record)
-            disk.failing = 1
-            with pytest.raises(OSError, match="Input/output"):
-                await state.sync()
-
-        asyncio.run(fail())
+        asyncio.run(failed_sync(disk))
         again = opened_state(disk)
         assert again.journal.sync_failed
         asyncio.run(again.sync())

@@ -79,6 +79,13 @@ async def assign_slice(
     return name
 
 
+async def start_with_slice(env: NodeEnv, *, network: str = "") -> str:
+    """Start the agent with a slice of a network; return the name of its IPPool."""
+    name = await assign_slice(enable_slices(env), network=network)
+    await env.start()
+    return name
+
+
 async def pool_of(env: NodeEnv, name: str) -> IPPool:
     return await env.kube.get(IP_POOLS, name, namespace=SYSTEM)
 

@@ -28,6 +28,7 @@ from tests.agent.secondary.slice_env import (
     lease_of,
     pool_entries,
     request_return,
+    start_with_slice,
 )
 
 SETTINGS = Settings()
@@ -111,8 +112,7 @@ class TestAcknowledgement:
 class TestReport:
     @in_node_env
     async def test_a_lost_slice_is_reported_while_in_use_or_cooling_down(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await add(env, "a")
         await asyncio.sleep(1.0)
         assert await report(env) is None
@@ -127,8 +127,7 @@ class TestReport:
 
     @in_node_env
     async def test_a_lost_slice_is_reported_after_a_restart(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await add(env, "a")
         await env.kill()
         await lose(env, name)
@@ -138,8 +137,7 @@ class TestReport:
 
     @in_node_env
     async def test_a_slice_that_is_acquired_again_is_not_reported(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await add(env, "a")
         await asyncio.sleep(1.0)
         await lose(env, name)
@@ -151,8 +149,7 @@ class TestReport:
 
     @in_node_env
     async def test_an_inventory_request_is_answered_after_quorum_reads(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await add(env, "a")
         await asyncio.sleep(1.0)
         env.store.on_write.append(lambda _: None)
@@ -171,8 +168,7 @@ class TestReport:
 class TestReturning:
     @in_node_env
     async def test_a_slice_to_be_returned_is_used_while_it_is_the_only_one(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await add(env, "a")
         await request_return(env, name)
         await asyncio.sleep(1.0)
@@ -182,8 +178,7 @@ class TestReturning:
 
     @in_node_env
     async def test_a_slice_is_kept_during_a_forced_cooldown(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await env.reboot("boot-2")
         await env.report_boot("boot-2")
         await env.start(wait=False)
@@ -200,8 +195,7 @@ class TestReturning:
 
     @in_node_env
     async def test_a_returned_slice_is_not_acquired_again_after_a_restore(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
+        name = await start_with_slice(env)
         await request_return(env, name)
         await asyncio.sleep(SETTLE_TIME)
         await write_lease(env, name, holder=None)

@@ -5,31 +5,14 @@ from typing import Any
 
 from podpool.api.whereabouts import IP_POOLS
 from tests.agent.node_env import NodeEnv, in_node_env
-from tests.agent.secondary.slice_env import (
-    IPAM,
-    SLICE,
-    V4,
-    add,
-    assign_slice,
-    call,
-    enable_slices,
-    failed,
-    pool_entries,
-)
+from tests.agent.secondary.slice_env import IPAM, add, call, failed, pool_entries, start_with_slice
 
 RED: dict[str, Any] = {**IPAM, "network_name": "red"}
 
 
-async def started(env: NodeEnv) -> str:
-    """Start the agent with a slice of the network; return the name of its IPPool."""
-    name = await assign_slice(enable_slices(env), SLICE, range_=V4, network="red")
-    await env.start()
-    return name
-
-
 @in_node_env
 async def test_no_address_is_assigned_through_both(env: NodeEnv) -> None:
-    name = await started(env)
+    name = await start_with_slice(env, network="red")
     one = [await add(env, f"a{n}", RED, network="one") for n in range(7)]
     two = [await add(env, f"b{n}", {**RED, "exclude": ["10.1.4.8"]}, network="two") for n in range(6)]
     assert 13 == len({*map(tuple, (*one, *two))})
@@ -42,7 +25,7 @@ async def test_no_address_is_assigned_through_both(env: NodeEnv) -> None:
 
 @in_node_env
 async def test_one_interface_of_each_in_one_pod(env: NodeEnv) -> None:
-    await started(env)
+    await start_with_slice(env, network="red")
     assert ["10.1.4.1/16"] == await add(env, "a", RED, network="one", ifname="net1")
     assert ["10.1.4.2/16"] == await add(env, "a", RED, network="two", ifname="net2")
     await call(env, "DEL", "a", RED, network="one", ifname="net1")
@@ -52,7 +35,7 @@ async def test_one_interface_of_each_in_one_pod(env: NodeEnv) -> None:
 @in_node_env
 async def test_a_gc_of_one_releases_nothing_of_the_other(env: NodeEnv) -> None:
     """A GC names the CNI network, which differs, not the network of the addresses."""
-    name = await started(env)
+    name = await start_with_slice(env, network="red")
     await add(env, "a", RED, network="one")
     await add(env, "b", RED, network="two")
     gc: dict[str, Any] = {"cni.dev/valid-attachments": []}
@@ -63,7 +46,7 @@ async def test_a_gc_of_one_releases_nothing_of_the_other(env: NodeEnv) -> None:
 
 @in_node_env
 async def test_the_gateway_is_not_assigned_with_exclude_gateway(env: NodeEnv) -> None:
-    await started(env)
+    await start_with_slice(env, network="red")
     ipam = {**RED, "gateway": "10.1.4.1", "exclude_gateway": True}
     assert ["10.1.4.2/16"] == await add(env, "a", ipam)
     assert ["10.1.4.1/16"] == await add(env, "b", {**ipam, "exclude_gateway": False})

@@ -15,6 +15,15 @@ def _runtime(driver: ScenarioDriver) -> SimRuntime:
     return driver.cluster.hosts["a"].runtime
 
 
+async def _hide_sandboxes(driver: ScenarioDriver, *, pods: int, listed: int) -> None:
+    """Start Pods, and then list only the sandboxes of some; network namespaces cannot be seen."""
+    await driver.join("a")
+    await driver.serve_pods("a", pods)
+    await driver.run_for(SEEN)
+    _runtime(driver).namespaces_visible = False
+    _runtime(driver).hidden = {use.sandbox for use in driver.cluster.oracle.uses()[listed:]}
+
+
 async def a_runtime_loses_dels(driver: ScenarioDriver) -> None:
     """Two of four Pods are deleted, and their DELs are lost."""
     await driver.join("a")
@@ -60,11 +69,7 @@ async def a_runtime_is_killed_while_it_creates_sandboxes(driver: ScenarioDriver)
 
 async def a_list_lacks_a_sandbox_once(driver: ScenarioDriver) -> None:
     """The runtime restarts, and lists a sandbox again after a while."""
-    await driver.join("a")
-    await driver.serve_pods("a", 3)
-    await driver.run_for(SEEN)
-    _runtime(driver).namespaces_visible = False
-    _runtime(driver).hidden = {next(iter(driver.cluster.oracle.uses())).sandbox}
+    await _hide_sandboxes(driver, pods=3, listed=2)
     await driver.run_for(40)
     _runtime(driver).hidden = set()
     await driver.converge(SEEN)
@@ -72,11 +77,7 @@ async def a_list_lacks_a_sandbox_once(driver: ScenarioDriver) -> None:
 
 async def a_runtime_loses_its_state(driver: ScenarioDriver) -> None:
     """It lists two of eight sandboxes, and the others run on."""
-    await driver.join("a")
-    await driver.serve_pods("a", 8)
-    await driver.run_for(SEEN)
-    _runtime(driver).namespaces_visible = False
-    _runtime(driver).hidden = {use.sandbox for use in driver.cluster.oracle.uses()[2:]}
+    await _hide_sandboxes(driver, pods=8, listed=2)
     await driver.converge(FOUND)
 
 
