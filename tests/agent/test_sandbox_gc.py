@@ -410,6 +410,30 @@ def test_it_is_logged_and_counted_with_pod_address_sandbox_and_reason() -> None:
     test()
 
 
+def test_the_delay_of_the_settings_decides_how_soon_it_is_found() -> None:
+    @in_node_env
+    async def test(env: NodeEnv) -> None:
+        env.settings = Settings(sandbox_gc_delay=10.0)
+        host = SandboxHost(env)
+        await host.begin()
+        for name in ("lost", "kept"):
+            await host.start(name)
+        await asyncio.sleep(5.0)
+        assert env.agent
+        assert 2 == env.agent.metrics_snapshot().listed_sandboxes
+        await host.lose("lost")
+        await asyncio.sleep(9.0)
+        assert {"lost", "kept"} == await host.holders()
+        await asyncio.sleep(12.0)
+        assert {"kept"} == await host.holders()
+        assert 1 == env.agent.metrics_snapshot().listed_sandboxes
+        host.reachable = False
+        await asyncio.sleep(6.0)
+        assert 0 == env.agent.metrics_snapshot().listed_sandboxes
+
+    test()
+
+
 class TestNetns:
     def test_it_is_gone_when_its_file_is_absent_from_its_directory(self, tmp_path: Path) -> None:
         there, absent, hidden = tmp_path / "there", tmp_path / "absent", tmp_path / "no-directory" / "net"

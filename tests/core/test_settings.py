@@ -20,6 +20,7 @@ def test_the_defaults_are_valid_and_as_documented() -> None:
     assert 150 == settings.shrink_buffer
     assert (90, 80, 15.0) == (settings.upper_threshold, settings.lower_threshold, settings.utilization_poll)
     assert (600.0, 180.0, 660.0) == (settings.fence, settings.confirmation_interval, settings.node_gc_delay)
+    assert (60.0, 30.0) == (settings.sandbox_gc_delay, settings.sandbox_gc_interval)
     assert settings == settings_from_strings({})
 
 
@@ -88,6 +89,7 @@ def test_values_without_text_form_are_rejected(settings: dict[str, Any], message
         ({"confirmation_interval": "10m"}, "shorter than fence"),
         ({"confirmation_interval": "0"}, "longer than 0"),
         ({"node_gc_delay": "10m30s"}, "node_gc_delay '10m30s': must be longer than fence and clock_error together"),
+        ({"sandbox_gc_delay": "900ms"}, "sandbox_gc_delay '900ms': must be at least 1s"),
         ({"bach": "1"}, "setting 'bach': unknown; did you mean batch?"),
         ({"zzz": "1"}, "use one of batch, buffer"),
     ],

@@ -139,6 +139,7 @@ class Agent:
             watch_lag=self._informers.lag(secondary.last_contacts() if secondary else {}),
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
             slices=secondary.slice_metrics() if secondary else (),
+            listed_sandboxes=self._sandbox_gc.runtime.known,
             runtime_unreachable=self._sandbox_gc.runtime.unreachable,
             lost_dels=self._sandbox_gc.released,
             lost_dels_held_back=self.lost_dels_held_back,

@@ -66,6 +66,8 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     slices: tuple[SliceMetricsSnapshot, ...] = ()
     lost_dels: int
     """Sandboxes whose addresses were released without a DEL, since the start."""
+    listed_sandboxes: int
+    """Sandboxes with addresses that the runtime listed last."""
     runtime_unreachable: bool
     """The runtime has a CRI socket, and does not list its sandboxes."""
     lost_dels_held_back: int
@@ -201,6 +203,7 @@ def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
             "1 while the runtime does not list its sandboxes on its CRI socket: lost DELs are found by Pods alone",
             now.runtime_unreachable,
         ),
+        "listed_sandboxes": ("Sandboxes with addresses that the runtime lists", now.listed_sandboxes),
         "lost_dels_held_back": (
             "Sandboxes that seem to have ended without a DEL, too many at once to be released",
             now.lost_dels_held_back,

@@ -75,6 +75,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Interval at which an agent confirms its Node."""
     node_gc_delay: Seconds = 660.0
     """Time for which a Node must be gone before its addresses are released."""
+    sandbox_gc_delay: Seconds = 60.0
+    """Time for which a sandbox must be seen to have ended, without a DEL, before its addresses are released."""
     clock_error: Seconds = 30.0
     """Largest difference between two machines' clocks within the node GC delay."""
     relist_interval: Seconds = 1800.0
@@ -106,6 +108,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     def shrink_buffer(self) -> int:
         """`max_buffer`, or its default `buffer` + 1."""
         return self.buffer + 100 if self.max_buffer is None else self.max_buffer
+
+    @property
+    def sandbox_gc_interval(self) -> float:
+        """Seconds between two observations of sandboxes."""
+        return self.sandbox_gc_delay / 2
 
     @property
     def batch_rules(self) -> BatchRules:
@@ -219,6 +226,7 @@ RULES: tuple[tuple[str, Callable[[Settings], bool], str], ...] = (
         lambda n: n.node_gc_delay > n.fence + n.clock_error,
         "must be longer than fence and clock_error together",
     ),
+    ("sandbox_gc_delay", lambda n: n.sandbox_gc_delay >= 1, "must be at least 1s"),
     ("relist_interval", lambda n: n.relist_interval > 0, "must be longer than 0"),
     _not_negative("inventory_timeout"),
     _not_negative("reserved_for_primaries"),

@@ -6,7 +6,7 @@ see that, in the Pods or in the runtime's list.
 
 import math
 
-from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS, SANDBOX_GC_INTERVAL
+from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS
 from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.container_runtime import LostDel, SocketState
 from podpool.lab.sim.oracle import Violation
@@ -85,7 +85,8 @@ class LostDelChecker:
         """Return since when the agent could see the loss; infinite while it cannot."""
         by_pod = max(self._pods[name].since, lost.at, self._podless.get(lost.pod_uid, math.inf))
         runtime_since = self._runtimes[name].since
-        was_listed = max(runtime_since, lost.listed_at) + SANDBOX_GC_INTERVAL < lost.at
+        interval = self._cluster.config.settings.sandbox_gc_interval
+        was_listed = max(runtime_since, lost.listed_at) + interval < lost.at
         return min(by_pod, max(runtime_since, lost.at if was_listed else lost.at + ADD_CHAIN_SECONDS))
 
 
