@@ -1,4 +1,4 @@
-"""A cluster with 64 nodes and ten networks each on a real API server; eight agents share a process.
+"""A cluster with 32 nodes and ten networks each on a real API server; eight agents share a process.
 
 A node is a Node, an agent and a plugin process per call; its Pod is only a name.
 """
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-NODES = [f"wide-{number:02}" for number in range(64)]
+NODES = [f"wide-{number:02}" for number in range(32)]
 NETWORKS = [f"net{number}" for number in range(10)]
 AGENTS_PER_PROCESS = 8
 SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
