@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from parts.control_plane import ControlPlane
     from parts.namespaces import Namespaces
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "agent.md"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from parts.pages import clear
 from parts.polling import until
 from podpool.api.builtin import SHORT_CONDITION, SHORT_TAINT
 from tests.end_to_end.test_one_pod import Spine
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 BURST = [f"pod-{number}" for number in range(36)]
 
@@ -30,15 +31,14 @@ BURST = [f"pod-{number}" for number in range(36)]
 @pytest.fixture
 def spine(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Spine]:
     """A ledger and a controller; tests start agents."""
-    for left in control_plane.admin.get("/api/v1/nodes")["items"]:
-        control_plane.admin.delete(f"/api/v1/nodes/{left['metadata']['name']}")
+    clear(control_plane)
     made = Spine(control_plane, tmp_path)
     try:
         made.install()
         yield made
     finally:
-        control_plane.kubectl("delete", "pod", *BURST, "--ignore-not-found", "--grace-period=0", "--force")
         made.stop()
+        clear(control_plane)
 
 
 def writes(spine: Spine, since: int) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 
 @pytest.fixture

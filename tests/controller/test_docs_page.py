@@ -11,7 +11,7 @@ from parts.pages import commands_of, run_commands, within_reach
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("control-plane")
+@pytest.mark.xdist_group("installation")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """In their own network namespace, with default ports and paths."""
     with within_reach(control_plane, namespaces, tmp_path):

@@ -18,7 +18,7 @@ podpool controller install-crds
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("control-plane")
+@pytest.mark.xdist_group("installation")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     with within_reach(control_plane, namespaces, tmp_path):
         control_plane.admin.post("/api/v1/nodes", {"metadata": {"name": "one"}})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from parts.browser import Browser
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 
 class Watched(Spine):

@@ -43,7 +43,7 @@ def with_crds(control_plane: ControlPlane) -> Iterator[ControlPlane]:
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("control-plane")
+@pytest.mark.xdist_group("installation")
 def test_the_commands_of_the_page_work(with_crds: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """A new Pod gets the next address of its node's slice; at the end Whereabouts' plugin is restored."""
     with within_reach(with_crds, namespaces, tmp_path):

@@ -37,7 +37,7 @@ curl -sf -H "$old" http://127.0.0.1:7780/v1/reconcile -d '{"cluster": "1b4e", "t
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("control-plane")
+@pytest.mark.xdist_group("installation")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """In their own network namespace, with default ports and paths."""
     with within_reach(control_plane, namespaces, tmp_path):

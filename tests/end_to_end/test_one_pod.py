@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from parts.control_plane import ControlPlane
     from parts.namespaces import Namespaces
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 OUR_ACCOUNTS = "system:serviceaccount:kube-system:podpool-"
 # a minute of damping and half of rest would only make the test longer

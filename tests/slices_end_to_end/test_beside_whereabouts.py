@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane"), pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation"), pytest.mark.timeout(600)]
 
 NODES = ("node-0", "node-1", "node-2", "node-3")
 PODS_EACH = 16

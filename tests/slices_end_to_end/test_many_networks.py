@@ -1,4 +1,4 @@
-"""64 nodes with ten networks each and killed agents: every address is correct, none is used twice, none is left.
+"""32 nodes with ten networks each and killed agents: every address is correct, none is used twice, none is left.
 
 API server, controller, agents, plugin processes and disks are real.
 """
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane"), pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation"), pytest.mark.timeout(900)]
 
 
 @pytest.fixture

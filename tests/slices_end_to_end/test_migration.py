@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 NODE, NETWORK, RANGE = "mover", "fast", "10.62.0.0/16"
 NADS = f"/apis/k8s.cni.cncf.io/v1/namespaces/{NAMESPACE}/network-attachment-definitions"

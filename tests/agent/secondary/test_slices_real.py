@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-pytestmark = [pytest.mark.real, pytest.mark.xdist_group("control-plane")]
+pytestmark = [pytest.mark.real, pytest.mark.xdist_group("installation")]
 
 NODE, BOOT = "sliced-node", "boot-of-sliced-node"
 NETWORKS = [f"net{number}" for number in range(10)]

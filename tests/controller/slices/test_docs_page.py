@@ -13,7 +13,7 @@ BOOT = Path("/proc/sys/kernel/random/boot_id")
 
 
 @pytest.mark.real
-@pytest.mark.xdist_group("control-plane")
+@pytest.mark.xdist_group("installation")
 def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: Namespaces, tmp_path: Path) -> None:
     """On a cluster with Multus and a Node named one."""
     with within_reach(control_plane, namespaces, tmp_path):
