@@ -18,7 +18,7 @@ CONTENT = conflist.load()
 class LoopWithoutThreads(VirtualLoop):
     """Runs at once what is for a thread: virtual time does not wait for threads."""
 
-    def run_in_executor(  # type: ignore[override]
+    def run_in_executor(  # type: ignore[override]  # functions without arguments only
         self, _executor: None, function: Callable[[], object]
     ) -> asyncio.Future[object]:
         future = self.create_future()

@@ -1,11 +1,19 @@
 """Terms and numbers: late, repeated and reordered requests."""
 
+from typing import cast
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from podpool.ledger.errors import StaleTerm
-from podpool.ledger.messages import NetworkContainerList, OpenTermRequest, ReconcileRequest, ReconcileResponse
+from podpool.ledger.messages import (
+    NetworkContainerList,
+    OpenTermRequest,
+    ReconcileItem,
+    ReconcileRequest,
+    ReconcileResponse,
+)
 from tests.ledger.harness import Leader, LedgerHarness, addresses, ids, item, run
 
 pytestmark = pytest.mark.usefixtures("backend")
@@ -19,8 +27,8 @@ def harness() -> LedgerHarness:
 
 
 def send(leader: Leader, number: int, *items: object, term: int | None = None) -> ReconcileResponse:
-    # items of any type: none is read
-    call = ReconcileRequest(cluster=leader.cluster, term=term or leader.term, number=number, items=items)  # type: ignore[arg-type]
+    unread = cast("tuple[ReconcileItem, ...]", items)
+    call = ReconcileRequest(cluster=leader.cluster, term=term or leader.term, number=number, items=unread)
     return run(leader.harness.client.reconcile(call))
 
 

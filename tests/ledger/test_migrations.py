@@ -203,12 +203,11 @@ class TestPostgres:
             await connection.execute("DELETE FROM ledger")
             existing = await postgres_columns(connection)
             old_rows = list(rows_of_version(rows, lambda table: existing.get(table, set())))
+            only_postgres = {"commit_token": 1, "commits": 0, "last_subnet": 9, "last_nc": 9}
             for table, columns, row in old_rows:
-                if table == "ledger":
-                    # columns that only PostgreSQL has
-                    columns, row = (*columns, "commit_token", "commits", "last_subnet", "last_nc"), (*row, 1, 0, 9, 9)  # noqa: PLW2901
-                placeholders = [f"${number}" for number in range(1, len(columns) + 1)]
-                await connection.execute(insert(table, columns, placeholders), *row)
+                more = only_postgres if table == "ledger" else {}
+                placeholders = [f"${number}" for number in range(1, len(columns) + len(more) + 1)]
+                await connection.execute(insert(table, (*columns, *more), placeholders), *row, *more.values())
             await migrate_postgres(connection)
             await migrate_postgres(connection)  # a repetition changes nothing
             file = io.BytesIO()

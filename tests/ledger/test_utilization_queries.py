@@ -3,7 +3,7 @@
 import asyncio
 import random
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -36,11 +36,10 @@ class TestSqlite:
     def statements(self, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         """Return the statements of all connections."""
         statements: list[str] = []
-        connect = sqlite3.connect
+        connect: Callable[..., sqlite3.Connection] = sqlite3.connect
 
         def listened(*arguments: object, **named: object) -> sqlite3.Connection:
-            # passed on
-            connection: sqlite3.Connection = connect(*arguments, **named)  # type: ignore[call-overload]
+            connection = connect(*arguments, **named)
             connection.set_trace_callback(statements.append)
             return connection
 

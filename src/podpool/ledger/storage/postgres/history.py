@@ -178,13 +178,13 @@ class PostgresHistory:
         self.flush_buffer()
         # the oldest events have the lowest numbers: an index by time would slow down every call
         oldest = "SELECT number, at, unindexed FROM event ORDER BY number LIMIT $2"
+        events = f"SELECT number FROM ({oldest}) AS oldest WHERE at < $1 AND unindexed = 0"  # noqa: S608  our own names
         usages = "SELECT network, address, cluster, uid FROM pod_usage WHERE until < $1 LIMIT $2"
         return sum(
             self._execute(f"DELETE FROM {table} WHERE {key} IN ({chosen})", before, limit)  # noqa: S608  our own names
             for table, key, chosen in (
                 ("allocation_period", "number", "SELECT number FROM allocation_period WHERE until < $1 LIMIT $2"),
-                # our own names
-                ("event", "number", f"SELECT number FROM ({oldest}) AS oldest WHERE at < $1 AND unindexed = 0"),  # noqa: S608
+                ("event", "number", events),
                 ("pod_usage", "(network, address, cluster, uid)", usages),
             )
         )
