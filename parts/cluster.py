@@ -24,7 +24,7 @@ from parts.polling import until
 from parts.recipes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -131,11 +131,13 @@ class Cluster:
         """Return all Pods in the namespace."""
         return list(self.admin.get(PODS)["items"])
 
-    def run_pods(self, names: Sequence[str], *, node: str, annotations: Mapping[str, str] | None = None) -> None:
+    def run_pods(
+        self, names: Iterable[str], *, node: str, annotations: Mapping[str, str] | None = None, **spec: object
+    ) -> None:
         """Create Pods that are bound to a node."""
         for name in names:
             metadata = {"name": name, "annotations": annotations}
-            self.admin.post(PODS, {"metadata": metadata, "spec": pod_spec() | {"nodeName": node}})
+            self.admin.post(PODS, {"metadata": metadata, "spec": pod_spec() | {"nodeName": node} | spec})
 
     def deploy(self, name: str, replicas: int, *, annotations: Mapping[str, str] | None = None, **spec: object) -> None:
         """Create a Deployment whose Pods are spread over the nodes."""

@@ -24,7 +24,7 @@ from parts.recipes import program
 from parts.relay import network_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from parts.control_plane import ControlPlane
@@ -44,8 +44,8 @@ class Node:
         self.segment = segment
         self.home = home
         self.address = address
-        self.plugins, self.configs = home / "plugins", home / "net.d"
-        for directory in (self.plugins, self.configs):
+        self.plugins, self.configs, self.manifests = home / "plugins", home / "net.d", home / "manifests"
+        for directory in (self.plugins, self.configs, self.manifests):
             directory.mkdir(parents=True)
         self.boot_id = str(uuid.uuid4())
         self.cgroup = cgroups.make(name)
@@ -147,7 +147,7 @@ class Node:
     def kubelet(self) -> Daemon:
         """Return the kubelet."""
         config = self.home / "kubelet.json"
-        config.write_text(json.dumps(kubelet_config(cgroup=self.cgroup)))
+        config.write_text(json.dumps(kubelet_config(cgroup=self.cgroup, manifests=self.manifests)))
         return self.daemon(
             "kubelet",
             self.inside(
@@ -204,14 +204,14 @@ class Node:
         """Return the tasks of containerd: sandboxes and workloads."""
         return self.ctr("tasks", "list", "--quiet").split()
 
-    def interfaces(self) -> dict[str, str]:
-        """Return the address of eth0 in each of the Pods' network namespaces."""
-        return {name: addresses["eth0"] for name, addresses in self.addresses().items() if "eth0" in addresses}
+    def interfaces(self, names: Iterable[str] = ()) -> dict[str, str]:
+        """Return the address of eth0 in each of the Pods' network namespaces, or of those with a name."""
+        return {name: addresses["eth0"] for name, addresses in self.addresses(names).items() if "eth0" in addresses}
 
-    def addresses(self) -> dict[str, dict[str, str]]:
+    def addresses(self, names: Iterable[str] = ()) -> dict[str, dict[str, str]]:
         """Return the addresses in the Pods' network namespaces, by interface; skip those that are removed meanwhile."""
         each = f"{command('ip')} -netns $name -4 -oneline address show 2>/dev/null | sed s/^/$name' '/"
-        output = self.run("sh", "-c", f"for name in $(ls /run/netns); do {each}; done")
+        output = self.run("sh", "-c", f"for name in {' '.join(names) or '$(ls /run/netns)'}; do {each}; done")
         found: dict[str, dict[str, str]] = {}
         for line in output.splitlines():
             name, _, interface, _, address, *_ = line.split()

@@ -81,7 +81,7 @@ SystemdCgroup = false
 """
 
 
-def kubelet_config(*, cgroup: str) -> dict[str, Any]:
+def kubelet_config(*, cgroup: str, manifests: Path) -> dict[str, Any]:
     """Return the configuration of the kubelet."""
     return {
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -96,7 +96,9 @@ def kubelet_config(*, cgroup: str) -> dict[str, Any]:
         "failSwapOn": False,
         "imageGCHighThresholdPercent": 100,
         "makeIPTablesUtilChains": False,
-        "maxPods": 250,
+        "kubeAPIBurst": 1000,
+        "kubeAPIQPS": 500,
+        "maxPods": 300,
         "nodeLeaseDurationSeconds": 8,
         "nodeStatusUpdateFrequency": "1s",
         "oomScoreAdj": 0,
@@ -104,5 +106,6 @@ def kubelet_config(*, cgroup: str) -> dict[str, Any]:
         "readOnlyPort": KUBELET_PORT,
         "resolvConf": "",
         "shutdownGracePeriod": "0s",
+        "staticPodPath": str(manifests),
         "volumePluginDir": "/run/kubelet/volume-plugins",
     }

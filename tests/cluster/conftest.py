@@ -23,7 +23,7 @@ MOVES: dict[str, Any] = {"tolerations": [GONE_QUIET | {"tolerationSeconds": 0}]}
 # minutes of rest, of damping and of silence would only make the tests longer
 SETTINGS = (
     "shrink_hold=500ms,cooldown=1s,cooldown_exhausted=1s,shrink_spread_max=100ms,"
-    "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s,node_maximum=800"
+    "confirmation_interval=4s,fence=15s,clock_error=1s,node_gc_delay=17s,sandbox_gc_delay=10s,node_maximum=800"
 )
 TIMEOUT = 120.0
 INTERVAL = 0.5
