@@ -30,6 +30,8 @@ mkdir -p /opt/cni/bin /opt/etc /opt/work
 mount -t overlay overlay -o lowerdir=/etc,upperdir=/opt/etc,workdir=/opt/work /etc
 """
 """The machine's own files in these directories are not changed."""
+AGENTS_FOLLOW = "confirmation_interval=2s,fence=8s,clock_error=1s,node_gc_delay=10s"
+"""Settings of a page that starts agents after the controller, which waits 10 s instead of 30 for their inventories."""
 
 _LEFT = (
     ("/api/v1", "pods"),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from parts.pages import commands_of, register, run_commands, within_reach
+from parts.pages import AGENTS_FOLLOW, commands_of, register, run_commands, within_reach
 from podpool.api.crds import crd_manifests, multus_crd_manifest
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ def test_the_commands_of_the_page_work(with_crds: ControlPlane, namespaces: Name
         for each in whereabouts_objects():
             with_crds.kubectl("create", "-f", "-", manifest=each)
         commands = BEFORE + commands_of("docs/moving.md") + AFTER
-        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=with_crds, NODE="one")
+        variables = {"NODE": "one", "PODPOOL_SETTINGS": AGENTS_FOLLOW}
+        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=with_crds, **variables)
     assert 0 == result.returncode, result.stdout
     assert '"10.9.1.2/16"' in result.stdout, result.stdout
     assert re.search(r"^theirs$", result.stdout, re.MULTILINE)

@@ -6,7 +6,7 @@ import pytest
 
 from parts.control_plane import ControlPlane
 from parts.namespaces import Namespaces
-from parts.pages import commands_of, register, run_commands, within_reach
+from parts.pages import AGENTS_FOLLOW, commands_of, register, run_commands, within_reach
 from podpool.api.crds import CRDS, multus_crd_manifest
 
 BOOT = Path("/proc/sys/kernel/random/boot_id")
@@ -25,7 +25,8 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
         if multus_crd_manifest()["metadata"]["name"] not in known:
             admin.post(CRDS.path(), multus_crd_manifest())
         commands = commands_of("docs/slices.md")
-        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, NODE="one")
+        variables = {"NODE": "one", "PODPOOL_SETTINGS": AGENTS_FOLLOW}
+        result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, **variables)
     assert 0 == result.returncode, result.stdout
     assert '{"nodeName":"one","sliceRange":"10.60.0.0/24"}' in result.stdout
     assert "ippool.whereabouts.cni.cncf.io/red-one-10.60.0.0-24" in result.stdout
