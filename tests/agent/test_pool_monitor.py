@@ -561,3 +561,29 @@ def test_the_request_is_the_target_of_core_scaling(demand: int) -> None:
         assert 8 <= request + 1 - demand < 24
 
     scaled()
+
+
+@in_node_env
+async def test_a_writer_that_changes_the_nnc_each_time_is_corrected_less_and_less_often(env: NodeEnv) -> None:
+    """Such as a third-party agent on the same node: the first edits are corrected at once."""
+    await env.start()
+    env.transport.patches.clear()
+
+    async def overwrite() -> None:
+        while True:
+            if (await env.nnc()).spec.requested != 7:
+                await env.kube.merge_patch(
+                    NODE_NETWORK_CONFIGS, NODE, {"spec": {"requestedIPCount": 7}}, namespace=SYSTEM
+                )
+            await asyncio.sleep(0.2)
+
+    writing = asyncio.create_task(overwrite())
+    await asyncio.sleep(SETTLE_TIME)
+    assert 2 <= len(env.transport.patches) <= 6
+    await asyncio.sleep(600.0)
+    assert len(env.transport.patches) <= 50
+    assert 1 == sum("another writer changes the NNC" in line for line in env.warnings)
+    writing.cancel()
+    await asyncio.gather(writing, return_exceptions=True)
+    await asyncio.sleep(120.0)
+    assert 15 == (await env.nnc()).spec.requested
