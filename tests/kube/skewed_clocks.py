@@ -1,12 +1,11 @@
 """Machines with skewed clocks: each runs at its own speed and stops while its machine sleeps."""
 
-import asyncio
 import heapq
 from collections.abc import Callable
 from contextvars import Context, ContextVar, copy_context
 from typing import TypeVar
 
-from podpool.lab.sim.event_loop import VirtualLoop
+from podpool.lab.sim.event_loop import VirtualHandle, VirtualLoop
 
 T = TypeVar("T")
 
@@ -20,25 +19,25 @@ class ClockedLoop(VirtualLoop):
         machine = MACHINE.get()
         return machine.time() if machine else super().time()
 
-    def call_later(
+    def call_later(  # type: ignore[override]  # a handle with the same methods
         self, delay: float, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> VirtualHandle:
         return self.call_at(self.time() + max(delay, 0.0), callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]  # the same
         self, when: float, callback: Callable[..., object], *args: object, context: Context | None = None
-    ) -> asyncio.TimerHandle:
+    ) -> VirtualHandle:
         machine = MACHINE.get()
         if machine is None:
             return super().call_at(when, callback, *args, context=context)
-        handle = asyncio.TimerHandle(when, callback, args, self, context)
+        handle = VirtualHandle(callback, args, copy_context() if context is None else context, when)
         machine.add_timer(handle)
         return handle
 
     def true_time(self) -> float:
         return super().time()
 
-    def call_at_true_time(self, when: float, callback: Callable[[], None]) -> asyncio.TimerHandle:
+    def call_at_true_time(self, when: float, callback: Callable[[], None]) -> VirtualHandle:
         return super().call_at(when, callback)
 
 
@@ -66,9 +65,9 @@ class SkewedMachine:
     def __init__(self, loop: ClockedLoop) -> None:
         self._loop = loop
         self._monotonic, self._boot = SkewedClock(loop), SkewedClock(loop)
-        self._timers: list[tuple[float, int, asyncio.TimerHandle]] = []
+        self._timers: list[tuple[float, int, VirtualHandle]] = []
         self._count = 0
-        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm: VirtualHandle | None = None
 
     def time(self) -> float:
         return self._monotonic.now()
@@ -99,7 +98,7 @@ class SkewedMachine:
 
         return copy_context().run(on_machine)
 
-    def add_timer(self, handle: asyncio.TimerHandle) -> None:
+    def add_timer(self, handle: VirtualHandle) -> None:
         self._count += 1
         heapq.heappush(self._timers, (handle.when(), self._count, handle))
         self._set_alarm()
