@@ -319,6 +319,20 @@ class TestRestart:
         assert None is assign(pool, B, now=38.9)
         assert "g2" == assign(pool, B, now=39.0)
 
+    def test_a_forced_cooldown_covers_addresses_that_left_before(self) -> None:
+        """The lost tail may have listed and assigned them again."""
+        pool = pool_of(1)
+        assign(pool, A)
+        after(
+            pool,
+            Unassigned(grant="g1", at=1.0),
+            accepted(status(2, {})),
+            CooldownForced(at=9.0),
+            accepted(status(3, {"n": "10.0.1.1"}), at=12.0),
+        )
+        assert None is assign(pool, B, now=38.9)
+        assert "n" == assign(pool, B, now=39.0)
+
     def test_lost_grants_are_neither_assigned_nor_released_until_cleared_and_cooled_down(self) -> None:
         pool = after(pool_of(1, 2), CooldownForced(at=1.0, lost=("g1", "g2")))
         assert None is assign(pool, A, now=1000.0)

@@ -1,5 +1,7 @@
 """The pool against a plain model: in any order of events no address has two owners or too short a cooldown."""
 
+from collections.abc import Iterable
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -43,7 +45,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
         self.released: set[str] = set()
         self.ever_unlisted: set[str] = set()
         self.lost: set[str] = set()
-        self.forced_at = NEVER
+        self.forced_at: float | None = None
         self.start()
         self.apply(NCAdopted(nc=NC))
 
@@ -78,6 +80,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
                 self.count += 1
                 kept[f"g{self.count}"] = address
         self.ever_unlisted |= set(self.listed) - set(kept)
+        self.assume_use({*kept.values()} - {*self.listed.values()})
         self.listed = kept
         self.apply(NCAccepted(nc=status(self.version, kept), at=self.now))
 
@@ -105,8 +108,12 @@ class PoolAgainstModel(RuleBasedStateMachine):
             assert self.idle(address) == max(map(self.idle, free))
 
     def idle(self, address: str) -> float:
+        return self.now - self.last_use.get(address, NEVER)
+
+    def assume_use(self, addresses: Iterable[str]) -> None:
         """A forced cooldown counts for all addresses, also those that are listed later."""
-        return self.now - max(self.last_use.get(address, NEVER), self.forced_at)
+        if self.forced_at is not None:
+            self.last_use |= {each: max(self.last_use.get(each, NEVER), self.forced_at) for each in addresses}
 
     @rule(attachment=attachments)
     def delete(self, attachment: Attachment) -> None:
@@ -133,6 +140,7 @@ class PoolAgainstModel(RuleBasedStateMachine):
     def a_cooldown_is_forced(self) -> None:
         self.lost |= set(self.listed)  # also what is assigned: its recorded user may be an earlier one
         self.forced_at = self.now
+        self.assume_use(self.listed.values())
         self.apply(CooldownForced(at=self.now, lost=tuple(self.listed)))
 
     @rule(count=st.integers(1, 3))
@@ -151,7 +159,8 @@ class PoolAgainstModel(RuleBasedStateMachine):
         used = {address for _, address in self.assigned.values()} | set(self.last_use)
         self.assigned, self.lost, self.now = {}, set(), 0.0
         self.last_use = dict.fromkeys(used, 0.0)
-        self.forced_at = NEVER if clean else 0.0
+        self.forced_at = None if clean else 0.0
+        self.assume_use(self.listed.values())
         self.start()
 
     @rule()

@@ -346,9 +346,10 @@ class Pool:
         self.grants.add(added)
 
     def _with_last_use(self, grant: records.PoolGrant) -> records.PoolGrant:
-        if grant.address in self.departed:
-            return msgspec.structs.replace(grant, since=self.departed.pop(grant.address), used=True)
-        return grant if self.cooldown_forced_at is None else grant.assume_used(at=self.cooldown_forced_at)
+        last, forced = self.departed.pop(grant.address, None), self.cooldown_forced_at
+        if last is not None and (forced is None or last >= forced):
+            return msgspec.structs.replace(grant, since=last, used=True)
+        return grant if forced is None else grant.assume_used(at=forced)
 
     def _listed(self, *, at: float) -> Iterator[records.PoolGrant]:
         """Return the listed grants that can be used."""
