@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from podpool.core.errors import InvalidInput
+from podpool.kube import credentials
 from podpool.kube.api_connection import Connection, from_kubeconfig
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -156,6 +157,26 @@ async def test_one_that_still_runs_ends_with_the_connection(server: Server) -> N
     async with server.connected(server.plugin(first="sleep 600")) as transport:
         await give_up(transport)
     assert 0 == server.runs
+
+
+@pytest.mark.parametrize("iterations", range(12))
+@run_in_loop
+async def test_it_ends_whenever_the_connection_is_closed(server: Server, iterations: int) -> None:
+    async with server.connected(server.plugin(first="sleep 600")) as transport:
+        waiting = asyncio.ensure_future(status(transport))
+        for _ in range(iterations):
+            await asyncio.sleep(0)
+        await transport.close()
+        waiting.cancel()
+    assert 0 == server.runs
+
+
+@run_in_loop
+async def test_one_that_hangs_is_killed(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(credentials, "PLUGIN_TIMEOUT", 0.05)
+    async with server.connected(server.plugin(first="sleep 600")) as transport:
+        with pytest.raises(Unreachable, match="it did not end within 0 s"):
+            await status(transport)
 
 
 @run_in_loop

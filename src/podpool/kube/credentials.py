@@ -25,6 +25,8 @@ from podpool.runtime.transport import Request, Response, Unreachable
 
 EXPIRY_MARGIN = 10.0
 """Seconds before its expiration at which a credential is renewed."""
+PLUGIN_TIMEOUT = 60.0
+"""Seconds that a plugin may run."""
 UNAUTHORIZED = 401
 
 
@@ -126,34 +128,42 @@ class ExecPluginTransport:
         return expiration is not None and self._clock.wall() >= expiration.timestamp() - EXPIRY_MARGIN
 
     async def _run(self) -> ExecCredentialStatus:
-        plugin = self._plugin
-        info = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(self._info()).decode()}
-        own = {each.name: each.value for each in plugin.env or ()}
+        """Run the plugin, and return its credential."""
         try:
-            process = await asyncio.create_subprocess_exec(
-                plugin.command,
-                *(plugin.args or ()),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE,
-                env={**self._environ, **own, **info},
-                start_new_session=True,
-            )
+            exit_code, stdout, stderr = await self._execute()
+        except TimeoutError as error:
+            raise self._failed(f"it did not end within {PLUGIN_TIMEOUT:.0f} s") from error
         except OSError as error:
-            raise self._failed(f"{error.strerror}. {plugin.install_hint}") from error
-        try:
-            stdout, stderr = await process.communicate()
-        except asyncio.CancelledError:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)  # its children hold the pipes too
-            await process.communicate()
-            raise
-        if process.returncode:
-            raise self._failed(stderr.decode(errors="replace") or f"exit code {process.returncode}")
+            raise self._failed(f"{error.strerror}. {self._plugin.install_hint}") from error
+        if exit_code:
+            raise self._failed(stderr.decode(errors="replace") or f"exit code {exit_code}")
         try:
             return _OUTPUT.decode(stdout).status
         except msgspec.DecodeError as error:
             raise self._failed(f"cannot decode its output: {error}") from error
+
+    async def _execute(self) -> tuple[int | None, bytes, bytes]:
+        """Run the plugin to its end, or kill it with its children; cancelled halfway, a start would leave them."""
+        info = {"KUBERNETES_EXEC_INFO": msgspec.json.encode(self._info()).decode()}
+        own = {each.name: each.value for each in self._plugin.env or ()}
+        start = asyncio.create_subprocess_exec(
+            self._plugin.command,
+            *(self._plugin.args or ()),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={**self._environ, **own, **info},
+            start_new_session=True,
+        )
+        started = asyncio.ensure_future(start)
+        try:
+            async with asyncio.timeout(PLUGIN_TIMEOUT):
+                process = await asyncio.shield(started)
+                stdout, stderr = await process.communicate()
+                return process.returncode, stdout, stderr
+        except (TimeoutError, asyncio.CancelledError):
+            await _kill(started)
+            raise
 
     def _info(self) -> dict[str, Any]:
         spec: dict[str, Any] = {"interactive": False}
@@ -166,6 +176,14 @@ class ExecPluginTransport:
 
     def _failed(self, why: str) -> Unreachable:
         return Unreachable(str(self.base), f"no credential from {self._plugin.command}: {why.strip()}")
+
+
+async def _kill(started: asyncio.Future[asyncio.subprocess.Process]) -> None:
+    """Kill a plugin and its children, if it was started."""
+    with suppress(OSError):
+        process = await started
+        os.killpg(process.pid, signal.SIGKILL)
+        await process.communicate()
 
 
 def _consume_exception(task: asyncio.Task[ExecCredentialStatus]) -> None:
