@@ -134,7 +134,7 @@ class JournalFormat(Generic[R]):
         return bool(self._prefix) and name.startswith(self._prefix) and name.removeprefix(self._prefix).isdecimal()
 
     def _upgraded(self, record: dict[str, Any], layout: Layout) -> R:
-        return self._former.upgrade(record, unchecked=layout is UNCHECKED_LENGTHS)  # type: ignore[no-any-return]
+        return self._former.upgrade(record, unchecked=layout is UNCHECKED_LENGTHS)  # type: ignore[no-any-return]  # of the union
 
     def copy_of(self, file: str, number: int) -> str:
         """Return the name under which a file is set aside."""
