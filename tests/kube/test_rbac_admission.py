@@ -341,6 +341,7 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "clustersubnets.acn.azure.com": READ,
             "ippools.whereabouts.cni.cncf.io": READ,
             "nodeslicepools.whereabouts.cni.cncf.io": READ,
+            "network-attachment-definitions.k8s.cni.cncf.io": READ,
         },
         HOME: {},
     },
