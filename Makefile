@@ -41,7 +41,7 @@ format: .venv/.dev ## format the code and apply automatic fixes
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-sim: .venv/.dev ## run fixed seeds of every profile in the simulator; about four minutes
+sim: .venv/.dev ## run fixed seeds of every profile in the simulator; some ten minutes
 	@$(BIN)/podpool sim --seeds 1-20 --profile calm
 	@$(BIN)/podpool sim --seeds 1-100 --profile storm
 	@$(BIN)/podpool sim --seeds 1-50 --profile shared-subnet
