@@ -2,20 +2,17 @@
 
 One patch at a time, with a resourceVersion precondition: it was decided on the object that it changes. Pending releases
 are synced before they are sent, with boot ID and highest version: a patch that was sent may arrive at any later time.
-
-What another writer changed is corrected at once. One that changes it again each time, such as a third-party agent on
-the same node, is corrected less and less often: two controllers of one field must not load the API server.
+What another writer changed is corrected (`nnc_correction_pace`).
 """
 
 import asyncio
-import math
-from collections import deque
 from collections.abc import Awaitable
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
 from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, event_or_timeout
+from podpool.agent.nnc_correction_pace import CorrectionPace
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
@@ -29,61 +26,6 @@ from podpool.core.debounce import DebounceState
 from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
-
-MAX_CORRECTION_DELAY = 30.0
-"""Seconds between two corrections at most: a Pod waits for the request that one contains."""
-CORRECTION_MEMORY = 120.0
-"""Seconds without a correction after which the next is immediate."""
-
-
-KEPT_PATCHES = 8
-"""Patches whose content is recognized as this agent's: the responses of the last ones may be lost."""
-
-
-class CorrectionPace:
-    """When the next correction of another writer's edit is due: at once, then after increasing delays."""
-
-    def __init__(self, deps: AgentDeps) -> None:
-        self._log = deps.log
-        self._backoff = Backoff(rng=deps.rng, base=0.5, maximum=MAX_CORRECTION_DELAY)
-        self._sent: deque[_Written] = deque(maxlen=KEPT_PATCHES)
-        self._known: _Written | None = None
-        """What the NNC had before these patches: they may all have failed."""
-        self._due: float | None = None
-        self._last = -math.inf
-
-    def sent(self, spec: NetworkConfigSpec, report: AgentReport) -> None:
-        """Keep what was sent: a patch may be lost or rejected, so what was sent before it counts as ours, too."""
-        self._sent.append(_written(spec, report))
-        self._due = None
-
-    def due(self, spec: NetworkConfigSpec, report: AgentReport, *, now: float) -> float:
-        """Return when a patch of an NNC with these may be sent, by the loop's time."""
-        found = _written(spec, report)
-        if not self._sent or found == self._known or found in self._sent:
-            self._known = found
-            return now
-        if self._due is None:
-            self._due = now + self._delay(now)
-        return self._due
-
-    def _delay(self, now: float) -> float:
-        repeated, self._last = now - self._last < CORRECTION_MEMORY, now
-        if not repeated:
-            self._backoff.reset()
-            return 0.0
-        if self._backoff.failures == 1:
-            event = "another writer changes the NNC each time, correcting it less often; a node has one agent"
-            self._log.warning(event)
-        return self._backoff.fail()
-
-
-_Written: TypeAlias = tuple[int, list[str], str, str]
-"""What only this agent writes: the request, the releases, and its identity in the report."""
-
-
-def _written(spec: NetworkConfigSpec, report: AgentReport) -> _Written:
-    return spec.requested, sorted(spec.pending_release), report.boot_id, report.journal
 
 
 class PoolMonitor:
