@@ -1,8 +1,8 @@
 # Two commands matter: `make up` and `make test`. Both install what they need. `make help` lists all.
 PYTHON ?= python3
 BIN := .venv/bin
-# Two workers on two cores. Tests that share a real component stay on one worker, so that it starts once.
-PYTEST := $(BIN)/pytest -n 2 --dist loadgroup
+# Tests that share a real component stay on one worker, so that it starts once; tests/conftest.py orders these groups.
+PYTEST := $(BIN)/pytest --dist loadgroup --no-loadscope-reorder
 
 # Only these tests measure coverage: tracing would slow all others down.
 COVERED := tests/core tests/whereabouts
@@ -22,11 +22,11 @@ up: .venv/.runtime ## run the demo cluster on this machine; OPTIONS="--step" pas
 	@$(BIN)/podpool up $(OPTIONS)
 
 test: .venv/.dev parts sim ## run all tests, including those on real components
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) $(COVERED) --cov --cov-report=term
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) $(COVERED:%=--ignore=%)
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -n 2 $(COVERED) --cov --cov-report=term
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -n 3 $(COVERED:%=--ignore=%)
 
 test-fast: .venv/.dev ## run the unit tests: no processes, no real components; about a minute
-	@HYPOTHESIS_PROFILE=fast $(PYTEST) -m "not real and not integration and not simulation"
+	@HYPOTHESIS_PROFILE=fast $(PYTEST) -n 2 -m "not real and not integration and not simulation"
 
 parts: .venv/.dev ## build the real components for tests (once, into the user's cache)
 	@$(BIN)/python -m parts
@@ -69,7 +69,7 @@ soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-damaged-journals
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices-restores
-	@HYPOTHESIS_PROFILE=soak $(PYTEST) -m "not real and not integration and not simulation" --timeout 0
+	@HYPOTHESIS_PROFILE=soak $(PYTEST) -n 2 -m "not real and not integration and not simulation" --timeout 0
 
 MINUTES ?= 20
 fuzz: .venv/.dev ## fuzz the C plugin, guided by coverage: MINUTES=60

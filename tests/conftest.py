@@ -33,6 +33,22 @@ settings.register_profile(
 settings.register_profile("soak", settings.get_profile("dev"), max_examples=int(os.environ.get("EXAMPLES", "5000")))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
+# xdist starts groups in this order (--no-loadscope-reorder): those that take longest first, single tests last. Most of
+# them wait for a component, so there is a worker more than there are cores.
+GROUPS = ("cluster", "control-plane", "postgres", "installation", "shim", "fuzz", "demo")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order tests by group."""
+    items.sort(key=_rank)
+
+
+def _rank(item: pytest.Item) -> int:
+    marker = item.get_closest_marker("xdist_group")
+    if marker is None:
+        return len(GROUPS) + 1
+    return GROUPS.index(marker.args[0]) if marker.args[0] in GROUPS else len(GROUPS)
+
 
 @pytest.fixture(scope="session")
 def started_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:

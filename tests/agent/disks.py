@@ -1,5 +1,6 @@
 """Disks in memory: a killed process keeps what was written, a reboot only what was synced."""
 
+import asyncio
 from errno import EACCES, EIO, ENOSPC
 
 
@@ -106,6 +107,18 @@ class DroppingDisk(MemoryDisk):
         if end:
             content = self.synced[name]
             self.synced[name] = content[:start] + bytes(end - start) + content[end:]
+
+
+class SlowDisk(MemoryDisk):
+    """A sync takes some time."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    async def sync(self, name: str) -> None:
+        await asyncio.sleep(self._seconds)
+        await super().sync(name)
 
 
 class UnreadableDisk(MemoryDisk):

@@ -84,6 +84,20 @@ async def test_a_waiting_add_of_a_slice_is_served_if_the_fence_closes_meanwhile(
 
 
 @in_node_env
+async def test_an_add_without_an_address_is_not_refused_for_a_clock_that_was_set(env: NodeEnv) -> None:
+    """The subnet is full, so nothing changes while it waits."""
+    clock = with_stepped_clock(env)
+    env.capacity = 0
+    agent = await env.start(wait=False)
+    await asyncio.sleep(SETTLE_TIME)
+    waiting = asyncio.create_task(env.call("ADD", "a"))
+    await asyncio.sleep(2.0)
+    clock.step = STEP
+    assert "has no available address" in (await waiting).stdout.decode()
+    assert not agent.fenced
+
+
+@in_node_env
 async def test_many_adds_cause_one_confirmation_per_second(env: NodeEnv) -> None:
     """While the API server refuses them, as often for twenty ADDs as for one."""
     clock = with_stepped_clock(env)

@@ -65,7 +65,8 @@ class NodeConfirmation:
         self._demand = demand
         self._due = asyncio.Event()
         self._pause: asyncio.Timeout | None = None
-        self._attempted = 0.0
+        self._attempted = self._next = 0.0
+        """Loop times of the last and the next confirmation."""
         self._refused: set[str] = set()
         self._first = True
         self._journalled_version: int | None = None
@@ -87,21 +88,30 @@ class NodeConfirmation:
 
     def on_change(self) -> None:
         """Confirm if a fence has closed on waiting ADDs: an address may be free for them now."""
-        if self._adds_wait():
+        if self._waiting_adds():
+            self._wake(asyncio.get_running_loop().time() + ADD_INTERVAL)
+            self._check_waiting()
+
+    def _check_waiting(self) -> None:
+        if any(not fence.is_open() for fence in self._waiting_adds()):
             self._confirm_soon()
 
     def _confirm_soon(self) -> None:
         """Confirm at once, or `ADD_INTERVAL` after the last confirmation."""
+        self._next = min(self._next, self._attempted + ADD_INTERVAL)
+        self._wake(self._next)
+
+    def _wake(self, at: float) -> None:
         if self._pause and not self._pause.expired():
-            at, due = self._attempted + ADD_INTERVAL, self._pause.when()
+            due = self._pause.when()
             if due is None or at < due:
                 self._pause.reschedule(at)
 
-    def _adds_wait(self) -> bool:
-        """Return whether an ADD waits at a closed fence."""
+    def _waiting_adds(self) -> list[Fence]:
+        """Return the fences that waiting ADDs depend on."""
         slices = len(self._secondary.slice_ipam.queue) if self._secondary else 0
         waiting = (len(self._demand.queue), self._state.fence), (slices, self._state.node_fence)
-        return any(count and not fence.is_open() for count, fence in waiting)
+        return [fence for count, fence in waiting if count]
 
     @property
     def _fence(self) -> Fence:
@@ -122,11 +132,19 @@ class NodeConfirmation:
             self._log_fence()
             self._deps.changes.notify()
             interval = self._deps.settings.confirmation_interval if confirmed else backoff.fail()
-            self._pause = asyncio.timeout(min(interval, ADD_INTERVAL) if self._adds_wait() else interval)
-            try:
-                await event_or_timeout(self._due, self._pause)
-            finally:
-                self._pause = None
+            self._next = asyncio.get_running_loop().time() + interval
+            while not self._due.is_set() and asyncio.get_running_loop().time() < self._next:
+                await self._rest()
+
+    async def _rest(self) -> None:
+        """Wait for the next confirmation; while ADDs wait, for a moment: setting a clock closes a fence silently."""
+        soon = asyncio.get_running_loop().time() + ADD_INTERVAL
+        self._pause = asyncio.timeout_at(min(self._next, soon) if self._waiting_adds() else self._next)
+        try:
+            await event_or_timeout(self._due, self._pause)
+        finally:
+            self._pause = None
+        self._check_waiting()
 
     def _log_fence(self) -> None:
         is_open = self._fence.is_open()

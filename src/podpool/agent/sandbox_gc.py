@@ -13,8 +13,7 @@ two sources shows it in two observations, `sandbox_gc_delay` apart (`core.two_ob
 | | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
 
 More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if it has
-responded since the start, does not list them. Sandboxes of an earlier boot do not count, and are released without this
-limit.
+responded since the start, does not list them.
 
 Observations are kept in memory: after a restart they start again.
 """
@@ -53,8 +52,6 @@ class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
     added: float
     """When the ADD came, on the boot clock; 0 if that is not known."""
     addresses: tuple[str, ...]
-    earlier_boot: bool = False
-    """The ADD was in an earlier boot of the machine, which its network namespace has not survived."""
 
     @property
     def sandbox(self) -> str:
@@ -124,11 +121,9 @@ class SandboxGC:
     def _limit(
         self, lost: frozenset[SandboxInterface], held: Iterable[SandboxInterface], *, both: frozenset[SandboxInterface]
     ) -> frozenset[SandboxInterface]:
-        """Return what to release: of a mass loss, only what both sources show. No sandbox survives a reboot."""
-        uncertain = frozenset(each for each in lost if not each.earlier_boot)
-        of = len(_sandboxes(each for each in held if not each.earlier_boot))
-        credible = uncertain & both if is_mass_loss(len(_sandboxes(uncertain)), of=of) else uncertain
-        held_back = len(_sandboxes(uncertain - credible))
+        """Return what to release: of a mass loss, only what both sources show."""
+        credible = lost & both if is_mass_loss(len(_sandboxes(lost)), of=len(_sandboxes(held))) else lost
+        held_back = len(_sandboxes(lost - credible))
         if held_back > self.held_back:
             self._deps.log.warning(
                 "too many sandboxes ended without a DEL at once, waiting until runtime and Pods agree; check that "
@@ -136,7 +131,7 @@ class SandboxGC:
                 count=held_back,
             )
         self.held_back = held_back
-        return lost - uncertain | credible
+        return credible
 
 
 class RuntimeObservations:
@@ -189,9 +184,8 @@ class RuntimeObservations:
 
     async def _without_namespace(self, absent: Sequence[SandboxInterface]) -> list[SandboxInterface]:
         """Return those whose network namespace is not known to exist."""
-        paths = {each.netns for each in absent if each.netns and not each.earlier_boot}
-        present = await present_netns(paths, self._deps.netns_gone)
-        return [each for each in absent if each.earlier_boot or each.netns not in present]
+        present = await present_netns({each.netns for each in absent if each.netns}, self._deps.netns_gone)
+        return [each for each in absent if each.netns not in present]
 
     def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
         """Return whether the list contains a sandbox of this agent."""
@@ -201,8 +195,7 @@ class RuntimeObservations:
         return credible
 
     def _was_listed(self, each: SandboxInterface, *, now: float) -> bool:
-        added = 0.0 if each.earlier_boot else each.added
-        return each.sandbox in self._listed_once or now - (added or self._started) >= ADD_CHAIN_SECONDS
+        return each.sandbox in self._listed_once or now - (each.added or self._started) >= ADD_CHAIN_SECONDS
 
     async def _list(self) -> frozenset[str] | None:
         if self._deps.runtime is None:
@@ -238,8 +231,7 @@ class PodObservations:
         now, present = self._deps.clock.boot(), pod_uids(self._pods.values())
         podless = [each for each in held if each.pod_uid not in present]
         gone = await self._deps.netns_gone({each.netns for each in podless if each.netns})
-        ended = [each for each in podless if each.earlier_boot or each.netns in gone]
-        return frozenset(self._absent.observe(ended, now=now))
+        return frozenset(self._absent.observe([each for each in podless if each.netns in gone], now=now))
 
 
 def pod_uids(pods: Iterable[Pod]) -> frozenset[str]:

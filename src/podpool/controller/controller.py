@@ -207,7 +207,9 @@ class Controller:
         term = LeaderTerm(self._cluster, self._term, self._seen)
         log.info("ledger term opened", term=term.term, inventory_required=opened.inventory_required)
         if opened.inventory_required:
-            response = await send_inventory(deps.kube, deps.ledger, term, self._settings)
+            response = await send_inventory(
+                deps.kube, deps.ledger, term, self._settings, health=self._health, backoff=self._new_backoff()
+            )
             for conflict in response.conflicts:
                 owners = {"subnet": conflict.subnet, "nc": conflict.holder, "claimant": conflict.claimant}
                 event = "address has two owners, resolve it with `podpool ledger recovery resolve`"

@@ -48,13 +48,13 @@ class LedgerHealth:
         """Seconds since the ledger became unreachable; 0 while it is reachable."""
         return 0.0 if self._since is None else max(asyncio.get_running_loop().time() - self._since, 0.001)
 
-    async def call(self, call: Awaitable[T]) -> T:
+    async def call(self, call: Awaitable[T], *, within: float = CALL_TIMEOUT) -> T:
         """Await a call with a timeout. An error response counts as reachable, unless its database is unavailable."""
         try:
-            async with asyncio.timeout(CALL_TIMEOUT):
+            async with asyncio.timeout(within):
                 response = await call
         except TimeoutError:
-            error = Unreachable("the ledger", f"no response within {CALL_TIMEOUT:g} s")
+            error = Unreachable("the ledger", f"no response within {within:g} s")
             self._on_failure(error)
             raise error from None
         except (Unreachable, Unavailable) as error:

@@ -3,7 +3,8 @@
 Invariant: that a Node is deleted is decided on quorum reads after `node_gc_delay`, never on a cache. No Node has the
 NC; no Node of that name reports the boot ID that the agent wrote, unless its agent claims another NC; and while no Node
 of that name exists, no unfinished Pod is bound to it. The delay is longer than the fence: by then the agent assigns no
-new address.
+new address. An NC without grants whose Node's agent claims another is released at once: it keeps the claimed one from
+being transferred.
 """
 
 import asyncio
@@ -91,11 +92,18 @@ class NodeGC:
         records = {each.state.nc_id: each for each in self._allocations.values()}
         missing = [nc for nc in records if nc not in in_use]
         self._session.missing_nodes = len(missing)
-        due = [records[nc] for nc in self._missing.observe(missing, now=asyncio.get_running_loop().time())]
+        superseded = [nc for nc in missing if self._is_superseded(records[nc])]
+        observed = self._missing.observe(missing, now=asyncio.get_running_loop().time())
+        due = [records[nc] for nc in dict.fromkeys((*superseded, *observed))]
         if not due:
             self.paused = False
         for begin in range(0, len(due), CONCURRENCY):
             await asyncio.gather(*map(self._try_release, due[begin : begin + CONCURRENCY]))
+
+    def _is_superseded(self, record: NetworkContainerRecord) -> bool:
+        """Return whether an NC has no grants, and the agent of its node claims another: no agent has adopted it."""
+        node = self._nodes.get(record.node)
+        return bool(node and not record.state.grants and claimed_nc(node, self._nnc_of(node)))
 
     async def _try_release(self, record: NetworkContainerRecord) -> None:
         try:
@@ -137,7 +145,10 @@ class NodeGC:
         return node.boot_id not in {record.boot_id, report.boot_id if report else None} - {None, ""}
 
     def _nc_of(self, node: Node) -> NetworkContainerRecord | None:
-        return self._allocations.for_node(node, self._nncs.get(f"{self._settings.namespace}/{node.metadata.name}"))
+        return self._allocations.for_node(node, self._nnc_of(node))
+
+    def _nnc_of(self, node: Node) -> NodeNetworkConfig | None:
+        return self._nncs.get(f"{self._settings.namespace}/{node.metadata.name}")
 
     async def _read_nnc(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
         try:

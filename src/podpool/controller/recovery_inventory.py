@@ -7,6 +7,9 @@ The API server may have been restored too, and then only the agents know what th
 request, and the inventory waits for the agents' replies, or until the nodes that would reply are gone. If a reply shows
 that the API server was restored, a machine may lack even its Node and NNC: it has `node_gc_delay` to register again. A
 node that does not reply within `inventory_timeout` is listed as its NNC shows it, and logged.
+
+A failed request does not restart these waits: until the inventory is sent no NNC is written, and a machine whose Node
+was registered again stays fenced. A restore of the API server during them does, because it may lack machines once more.
 """
 
 import asyncio
@@ -24,33 +27,60 @@ from podpool.api.azure import (
     agent_report,
 )
 from podpool.api.builtin import NODES, Node
+from podpool.api.meta import is_older
 from podpool.controller.convert import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
+from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.node_gc import no_pods_bound
 from podpool.controller.reconcile_batcher import LeaderTerm
 from podpool.controller.settings import ControllerSettings
 from podpool.core.two_observations import TwoObservations
+from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
+from podpool.kube.errors import ApiAlreadyExists, ApiError, ApiNotFound
 from podpool.ledger.client import LedgerClient
+from podpool.ledger.errors import LedgerError, StaleTerm
 from podpool.ledger.messages import Grant, Inventory, InventoryItem, InventoryResponse, SubnetName
 from podpool.runtime.logging import get_logger
+from podpool.runtime.transport import Unreachable
 
 POLL_INTERVAL = 2.0
 """Seconds between two reads of the replies."""
+SEND_TIMEOUT = 120.0
+"""Seconds for the ledger to apply an inventory: twice as long as one of 5,000 nodes may take."""
 
 log = get_logger(__name__)
 
 
 async def send_inventory(
-    kube: KubeClient, ledger: LedgerClient, term: LeaderTerm, settings: ControllerSettings
+    kube: KubeClient,
+    ledger: LedgerClient,
+    term: LeaderTerm,
+    settings: ControllerSettings,
+    *,
+    health: LedgerHealth,
+    backoff: Backoff,
 ) -> InventoryResponse:
-    """Request an inventory from each agent through its NNC, and send the result to the ledger."""
-    nncs = await _InventoryRequest(kube, term.term, settings).replies()
-    items = [item for nnc in nncs for item in _items(nnc, term.term, settings)]
-    inventory = Inventory(
-        cluster=term.cluster, term=term.term, known_revision=term.seen, network_containers=tuple(items)
-    )
-    return await ledger.send_inventory(inventory)
+    """Request an inventory from each agent through its NNC, and send the result to the ledger, until the term ends."""
+    request = _InventoryRequest(kube, term.term, settings)
+    while True:
+        try:
+            nncs = await request.replies()
+            if nncs is not None:
+                inventory = _inventory(nncs, term, settings)
+                return await health.call(ledger.send_inventory(inventory), within=SEND_TIMEOUT)
+        except StaleTerm:
+            raise
+        except (ApiError, LedgerError, Unreachable) as error:
+            log.warning("inventory failed, retrying", error=error)
+            await backoff.wait()
+        else:
+            backoff.reset()
+            await asyncio.sleep(POLL_INTERVAL)
+
+
+def _inventory(nncs: Sequence[NodeNetworkConfig], term: LeaderTerm, settings: ControllerSettings) -> Inventory:
+    items = tuple(item for nnc in nncs for item in _items(nnc, term.term, settings))
+    return Inventory(cluster=term.cluster, term=term.term, known_revision=term.seen, network_containers=items)
 
 
 class _InventoryRequest:
@@ -62,27 +92,42 @@ class _InventoryRequest:
         self._settings = settings
         self._begun = asyncio.get_running_loop().time()
         self._restored = False
-        """A reply has shown that the API server was restored."""
+        """The API server was restored, as a reply or a read has shown."""
         self._missing = TwoObservations[str](settings.common.node_gc_delay)
         """NNCs without a Node."""
+        self._version = ""
+        """The resourceVersion of the last read of the NNCs."""
+        self._requested: set[str] = set()
+        """The UIDs of the NNCs that had the request then."""
 
-    async def replies(self) -> list[NodeNetworkConfig]:
-        """Request until all nodes have replied, and return the NNCs of one read."""
-        while True:
-            nodes = {node.metadata.name: node for node in (await self._kube.list(NODES)).items}
-            nncs = (await self._kube.list(NODE_NETWORK_CONFIGS, namespace=self._settings.namespace)).items
-            await self._request(nodes, nncs)
-            gone = await self._gone_nodes(nodes, nncs)
-            present = [nnc for nnc in nncs if nnc.metadata.name not in gone]
-            silent = [nnc.metadata.name for nnc in present if not self._has_replied(nnc)]
-            complete = not silent and nodes.keys() <= {nnc.metadata.name for nnc in present}
-            waited = asyncio.get_running_loop().time() - self._begun
-            if complete and (waited >= self._settings.common.node_gc_delay or not self._was_restored(present)):
-                return present
-            if waited >= self._settings.common.inventory_timeout and all(map(self._is_requested, present)):
-                log.error("nodes did not reply to the inventory request, using their NNCs", nodes=", ".join(silent))
-                return present
-            await asyncio.sleep(POLL_INTERVAL)
+    async def replies(self) -> list[NodeNetworkConfig] | None:
+        """Request and read replies once; return the NNCs when no more replies are awaited."""
+        common = self._settings.common
+        nodes = {node.metadata.name: node for node in (await self._kube.list(NODES)).items}
+        listing = await self._kube.list(NODE_NETWORK_CONFIGS, namespace=self._settings.namespace)
+        self._restart_if_restored(listing.items, listing.resource_version)
+        nncs = listing.items
+        await self._request(nodes, nncs)
+        gone = await self._gone_nodes(nodes, nncs)
+        present = [nnc for nnc in nncs if nnc.metadata.name not in gone]
+        silent = [nnc.metadata.name for nnc in present if not self._has_replied(nnc)]
+        complete = not silent and nodes.keys() <= {nnc.metadata.name for nnc in present}
+        waited = asyncio.get_running_loop().time() - self._begun
+        overdue = waited >= common.inventory_timeout and all(map(self._is_requested, present))
+        if not (complete or overdue) or (self._was_restored(present) and waited < common.node_gc_delay):
+            return None
+        if silent:
+            log.error("nodes did not reply to the inventory request, using their NNCs", nodes=", ".join(silent))
+        return present
+
+    def _restart_if_restored(self, nncs: Sequence[NodeNetworkConfig], version: str) -> None:
+        """Start the waits anew if the API server has a lower version than before, or an NNC has lost the request."""
+        lost = any(nnc.metadata.uid in self._requested and not self._is_requested(nnc) for nnc in nncs)
+        if lost or is_older(version, than=self._version):
+            log.warning("API server was restored during the inventory, waiting for machines to register again")
+            self._begun, self._restored = asyncio.get_running_loop().time(), True
+            self._missing.clear()
+        self._version, self._requested = version, {nnc.metadata.uid for nnc in nncs if self._is_requested(nnc)}
 
     async def _request(self, nodes: dict[str, Node], nncs: Sequence[NodeNetworkConfig]) -> None:
         """Write the request into every NNC, and create an NNC for each Node that has none."""

@@ -99,8 +99,10 @@ class SharedRangeCluster:
     async def begin(self) -> None:
         await install_crds(self.kube, crd_manifests())
 
-    def node(self, name: str, *, third_party: bool = True, cooldown: float = 30.0) -> "SharedRangeNode":
-        return SharedRangeNode(self, name, third_party=third_party, cooldown=cooldown)
+    def node(
+        self, name: str, *, third_party: bool = True, cooldown: float = 30.0, disk: MemoryDisk | None = None
+    ) -> "SharedRangeNode":
+        return SharedRangeNode(self, name, disk or MemoryDisk(), third_party=third_party, cooldown=cooldown)
 
     async def entries(self) -> dict[tuple[str, Address], PodInterface]:
         """Return all allocations by pool and address."""
@@ -160,10 +162,12 @@ def run_in(kind: type[C]) -> Callable[[Test], Callable[..., None]]:
 class SharedRangeNode:
     """A node whose agent allocates in shared ranges."""
 
-    def __init__(self, cluster: SharedRangeCluster, name: str, *, third_party: bool, cooldown: float) -> None:
+    def __init__(
+        self, cluster: SharedRangeCluster, name: str, disk: MemoryDisk, *, third_party: bool, cooldown: float
+    ) -> None:
         self.name = name
         self.boot_id = "boot-1"
-        self.disk = MemoryDisk()
+        self.disk = disk
         self.transport = UnreliableTransport(cluster.server, cluster.rng)
         self._third_party = third_party
         shorter = min(cooldown, 5.0)
@@ -197,7 +201,7 @@ class SharedRangeNode:
 
     async def reboot(self) -> None:
         """Reboot the machine: what was not synced is lost."""
-        self.boot_id = "boot-2"
+        self.boot_id, self.clock = "boot-2", LoopClock()
         self.disk, dying = self.disk.after_reboot(), self.disk
         dying.budget = -1
         self._dead.add(self.ipam)

@@ -19,7 +19,9 @@ from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
 from podpool.runtime.logging import get_logger
+from podpool.runtime.transport import Request, Unreachable
 from podpool.whereabouts.config import IpamConfig
+from tests.agent.disks import DroppingDisk, SlowDisk
 from tests.agent.secondary.shared_range_env import (
     REQUEST_TIMEOUT,
     SYSTEM,
@@ -505,6 +507,134 @@ class TestDel:
         assert given == await node.add(pod_interface("p"), ONE)
         await asyncio.sleep(120)
         assert {given[0]: "c-p"} == await holders(cluster)
+
+
+class TestReboot:
+    """No sandbox survives it, but the entries of all do."""
+
+    @in_cluster
+    async def test_entries_of_the_former_boot_are_released_after_their_cooldown(
+        self, cluster: SharedRangeCluster
+    ) -> None:
+        """Also of a Pod that lives on, in a range that was divided into slices meanwhile."""
+        node = cluster.node("a", cooldown=30)
+        given = await node.add(pod_interface("p"), DUAL)
+        await seal(cluster, "10.0.0.0-24")
+        await node.reboot()
+        node.start()
+        await asyncio.sleep(29)
+        assert dict.fromkeys(given, "c-p") == await holders(cluster)
+        await asyncio.sleep(2)
+        assert {} == await holders(cluster)
+        assert {} == await cluster.reservations()
+
+    @in_cluster
+    async def test_an_entry_that_the_next_sandbox_has_taken_over_is_kept(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a", cooldown=30)
+        given = await node.add(pod_interface("p"), ONE)
+        await node.reboot()
+        node.start()
+        assert given == await node.add(pod_interface("p", container_id="next"), ONE)
+        await asyncio.sleep(60)
+        assert {given[0]: "next"} == await holders(cluster)
+        assert ["next"] == [each.sandbox for each in node.ipam.interfaces()]
+
+    @in_cluster
+    async def test_a_restart_of_the_agent_releases_nothing(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a", cooldown=30)
+        given = await node.add(pod_interface("p"), ONE)
+        await node.kill()
+        node.start()
+        await asyncio.sleep(60)
+        assert {given[0]: "c-p"} == await holders(cluster)
+
+    @in_cluster
+    async def test_a_power_failure_during_an_add_leaves_nothing(self, cluster: SharedRangeCluster) -> None:
+        """What an ADD is about to have is synced before the IPPool is written."""
+        node = cluster.node("a", cooldown=30)
+        await cluster.fill("10.0.0.0/24")
+        left = []
+
+        def observe(request: Request) -> None:
+            if request.method == "PATCH":
+                left.append(node.disk.after_reboot())
+
+        node.transport.reject = observe
+        await node.add(pod_interface("p"), ONE)
+        await node.reboot()
+        node.disk = left[0]
+        node.start()
+        await asyncio.sleep(60)
+        assert {} == await holders(cluster)
+
+    @in_cluster
+    async def test_all_entries_are_released_with_few_requests(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a", third_party=False, cooldown=30)
+        await asyncio.gather(*(node.add(pod_interface(f"p{each}"), ONE) for each in range(50)))
+        await node.reboot()
+        node.start()
+        await asyncio.sleep(29)
+        node.transport.sent.clear()
+        await asyncio.sleep(30)
+        assert {} == await holders(cluster)
+        assert 2 == node.transport.calls("PATCH")  # one alone, the others while it waits
+        assert 2 == node.transport.calls("GET", "ippools")
+
+    @in_cluster
+    async def test_while_the_api_server_is_unreachable_all_releases_are_tried_as_one(
+        self, cluster: SharedRangeCluster
+    ) -> None:
+        node = cluster.node("a", third_party=False, cooldown=30)
+        await asyncio.gather(*(node.add(pod_interface(f"p{each}"), ONE) for each in range(50)))
+        await node.reboot()
+        node.start()
+        await asyncio.sleep(29)
+
+        def fail(_request: Request) -> None:
+            raise Unreachable("the API server", "no response")
+
+        node.transport.reject = fail
+        node.transport.sent.clear()
+        await asyncio.sleep(60)
+        assert len(node.transport.sent) <= 10
+        node.transport.reject = lambda _request: None
+        await asyncio.sleep(60)
+        assert {} == await holders(cluster)
+
+
+class TestSync:
+    """The log is synced before an IPPool is written."""
+
+    @in_cluster
+    async def test_an_add_fails_with_nothing_stored_if_the_log_cannot_be_synced(
+        self, cluster: SharedRangeCluster
+    ) -> None:
+        disk = DroppingDisk()
+        node = cluster.node("a", disk=disk)
+        disk.failing = 1
+        with pytest.raises(OSError, match="Input/output error"):
+            await node.add(pod_interface("p"), ONE)
+        assert {} == await holders(cluster)
+        assert ("10.0.0.1",) == await node.add(pod_interface("q"), ONE)
+
+    @in_cluster
+    async def test_an_add_fails_in_time_if_the_disk_does_not_answer(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a", disk=SlowDisk(600.0))
+        error = await failure(node.add(pod_interface("p"), ONE))
+        assert ErrorCode.TRY_AGAIN_LATER == error.code
+        assert "could not be synced in time" in error.message
+        assert REQUEST_TIMEOUT == pytest.approx(node.clock.boot(), abs=1.0)
+        assert {} == await holders(cluster)
+
+    @in_cluster
+    async def test_an_add_whose_sandbox_is_deleted_meanwhile_stores_nothing(self, cluster: SharedRangeCluster) -> None:
+        node = cluster.node("a", disk=SlowDisk(1.0))
+        adding = asyncio.get_running_loop().create_task(node.add(pod_interface("p"), ONE))
+        await asyncio.sleep(0.5)
+        await node.delete(pod_interface("p"), ONE)
+        assert "was deleted while it waited" in (await failure(adding)).message
+        assert 0 == node.transport.calls("PATCH")
+        assert [] == [*node.ipam.interfaces()]
 
 
 class TestOverlap:

@@ -419,8 +419,8 @@ class TestRestarts:
         disk = DroppingDisk()
         await enable_slices(env).start(disk=disk)
         await asyncio.sleep(SETTLE_TIME)  # all that was written is synced
-        disk.failing = 1
-        await add(env, "a", {"type": "whereabouts", "range": "10.2.0.0/24"})  # syncs only the shared-range log
+        await add(env, "a", {"type": "whereabouts", "range": "10.2.0.0/24"})
+        disk.failing = 1  # of the shared-range log: the address is synced later
         await asyncio.sleep(RETRY_INTERVAL + 1.0)
         assert not disk.failing
         await assign_slice(env)

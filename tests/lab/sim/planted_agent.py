@@ -98,7 +98,7 @@ def releases_are_those_of_the_list(patch: pytest.MonkeyPatch) -> None:
 def an_add_starts_no_confirmation(patch: pytest.MonkeyPatch) -> None:
     """A closed fence stays closed until the next periodic confirmation."""
     patch.setattr(NodeConfirmation, "on_add", lambda _confirmation, _fence: None)
-    patch.setattr(NodeConfirmation, "_adds_wait", lambda _confirmation: False)
+    patch.setattr(NodeConfirmation, "_waiting_adds", lambda _confirmation: [])
 
 
 def no_cooldown_after_a_reboot(patch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """Bugs to plant in the controller and the ledger: each omits one rule. They use private names, as a bug would."""
 
+import asyncio
 from collections.abc import Sequence
 from typing import Any
 
@@ -36,6 +37,7 @@ from podpool.ledger.messages import (
     ReconcileItem,
     ReconcileRequest,
 )
+from podpool.runtime.transport import Unreachable
 from tests.lab.sim.planted_agent import every_nc_is_adopted
 
 
@@ -130,6 +132,20 @@ def the_inventory_is_read_without_a_write(patch: pytest.MonkeyPatch) -> None:
         return list(found.items)
 
     patch.setattr(recovery_inventory._InventoryRequest, "replies", list_only)
+
+
+def a_failed_request_restarts_the_inventory(patch: pytest.MonkeyPatch) -> None:
+    """The wait for replies, and for machines that register again, starts anew."""
+    replies = recovery_inventory._InventoryRequest.replies
+
+    async def replies_or_restart(request: recovery_inventory._InventoryRequest) -> list[NodeNetworkConfig] | None:
+        try:
+            return await replies(request)
+        except Unreachable:
+            request._begun = asyncio.get_running_loop().time()
+            raise
+
+    patch.setattr(recovery_inventory._InventoryRequest, "replies", replies_or_restart)
 
 
 def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
@@ -256,6 +272,10 @@ def node_gc_ignores_bound_pods(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(KubeClient, "list", list_no_pods)
 
 
+def superseded_ncs_are_kept(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(NodeGC, "_is_superseded", lambda _self, _record: False)
+
+
 def bound_pods_keep_any_nc_of_the_name(patch: pytest.MonkeyPatch) -> None:
     """An NC is kept while Pods are bound to any Node of its name."""
     is_deleted = NodeGC._is_deleted
@@ -290,7 +310,8 @@ def the_boot_id_is_ignored(patch: pytest.MonkeyPatch) -> None:
 
 
 def an_nc_is_opened_before_its_nnc(patch: pytest.MonkeyPatch) -> None:
-    """An NC is opened for a Node whose NNC is not in the cache, whether it exists or not."""
+    """An NC is opened for a Node whose NNC is not in the cache, whether it exists or not; and node GC keeps it."""
+    superseded_ncs_are_kept(patch)
     create = NodeReconciler._create_nnc
 
     async def open_and_create(nodes: NodeReconciler, name: str) -> None:

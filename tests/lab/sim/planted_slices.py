@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from podpool.agent.secondary.ippool_batcher import IPPoolBatcher
+from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
 from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.api.builtin import Lease
@@ -77,6 +78,15 @@ def confirmations_are_ignored(patch: pytest.MonkeyPatch) -> None:
 def shared_entries_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """Slices are assigned whatever Pods have from the range while it was shared."""
     patch.setattr(nodeslicepool_reconciler, "allocated_in_shared_pools", lambda _: ())
+
+
+def entries_of_earlier_boots_stay(patch: pytest.MonkeyPatch) -> None:
+    """An agent releases nothing of earlier boots in shared pools."""
+
+    async def nothing(_ipam: SharedRangeIPAM) -> None:
+        return
+
+    patch.setattr(SharedRangeIPAM, "_release_earlier_boots", nothing)
 
 
 def shared_pools_are_not_sealed(patch: pytest.MonkeyPatch) -> None:

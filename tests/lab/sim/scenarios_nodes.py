@@ -6,7 +6,7 @@ from podpool.kube.expectations import WATCH_DELAY
 from podpool.lab.sim.cluster import NODES
 from podpool.lab.sim.convergence import check_quiet, write_state
 from podpool.lab.sim.network import MessageFilter
-from tests.lab.sim.driver import ScenarioDriver, reads_of
+from tests.lab.sim.driver import ScenarioDriver, nnc_patches_of, reads_of
 
 NODE_GC_SECONDS = 60.0
 """Seconds after which an absent Node is collected: the node GC delay, and a scan."""
@@ -103,6 +103,21 @@ async def a_rebooted_node_is_reregistered(driver: ScenarioDriver) -> None:
     await driver.run_for(3)
     driver.resume_controllers()
     await driver.converge(2 * NODE_GC_SECONDS)
+
+
+async def an_unreported_node_is_reregistered(driver: ScenarioDriver) -> None:
+    """No report of its agent has arrived before the reboot: it gets another NC, and claims the one in its journal."""
+    cluster = driver.cluster
+    reports = driver.hold(nnc_patches_of("a"), limit=None)
+    cluster.add_host("a")
+    await driver.wait_until(lambda: reports.messages)
+    cluster.reboot("a")
+    cluster.delete_node("a")
+    cluster.register("a")
+    await driver.run_for(3)
+    reports.release()
+    driver.bind("a", 2)
+    await driver.converge(NODE_GC_SECONDS / 2)
 
 
 async def a_machine_is_replaced(driver: ScenarioDriver) -> None:

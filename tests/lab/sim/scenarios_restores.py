@@ -154,3 +154,31 @@ async def a_restored_status_shows_a_closed_nc(driver: ScenarioDriver) -> None:
     await driver.run_for(5)
     driver.resume_controllers()
     await driver.converge(90)
+
+
+async def requests_fail_during_an_inventory(driver: ScenarioDriver) -> None:
+    """Both are restored to when a Node was registered again and its NNC was still that of the former Node.
+
+    An agent knows more than the API server, so the next leader waits for the node GC delay. The fence of the other node
+    closes meanwhile, before it has its NNC again; Pods are bound to it. Then some of the leader's reads time out.
+    """
+    cluster = driver.cluster
+    await driver.join("a", "b")
+    driver.pause_controllers()
+    cluster.delete_node("a")
+    cluster.register("a")
+    image, copy = cluster.ledger_host.image(), cluster.store.snapshot()
+    driver.resume_controllers()
+    await driver.serve_pods("b")
+    for process in cluster.controllers.values():
+        process.kill()
+    cluster.ledger_host.restore(image)
+    cluster.restore_api(copy)
+    cluster.start_controller("controller-next")
+    await driver.run_for(32)
+    driver.bind("a", 2)
+    await driver.run_for(15)
+    for _ in range(3):
+        driver.hold(reads_of("nodes", "controller-next"))
+        await driver.run_for(20)
+    await driver.converge(10)

@@ -250,6 +250,19 @@ async def a_shared_range_is_sliced_with_running_pods(driver: ScenarioDriver) -> 
     check_slices_converged(cluster)
 
 
+async def a_machine_reboots_after_its_range_was_sliced(driver: ScenarioDriver) -> None:
+    """Its Pods get addresses of a slice, and the shared IPPool has no entry of theirs after the cooldown."""
+    cluster = driver.cluster
+    await join_shared(driver, "a")
+    await driver.serve_pods("a", 3)
+    nads.write(cluster.store, network(driver))
+    await driver.wait_until(lambda: holders(driver, "a"))
+    cluster.reboot("a")
+    await driver.wait_until(lambda: driver.served("a") == 3, within=60)
+    await driver.run_for(NODE_GC_SECONDS)
+    check_slices_converged(cluster)
+
+
 async def an_entry_arrives_while_its_range_is_sliced(driver: ScenarioDriver) -> None:
     """An agent has read the shared IPPool, and its patch arrives when another node has a slice."""
     cluster = driver.cluster

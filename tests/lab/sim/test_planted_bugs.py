@@ -202,6 +202,13 @@ BUGS = (
         ("containment",),
     ),
     Bug(
+        "",
+        "an NC without grants does not block the one that the agent claims",
+        planted_ledger.superseded_ncs_are_kept,
+        scenarios_nodes.an_unreported_node_is_reregistered,
+        ("no leaks",),
+    ),
+    Bug(
         "15",
         "Pods keep an NC only while no Node of its name exists",
         planted_ledger.bound_pods_keep_any_nc_of_the_name,
@@ -316,6 +323,13 @@ BUGS = (
         "a cluster that a restored ledger waits for calls it",
         planted_ledger.an_idle_controller_does_not_call,
         scenarios_restores.the_ledger_waits_for_a_cluster_without_nodes,
+        ("not frozen",),
+    ),
+    Bug(
+        "",
+        "a failed request does not restart the inventory",
+        planted_ledger.a_failed_request_restarts_the_inventory,
+        scenarios_restores.requests_fail_during_an_inventory,
         ("not frozen",),
     ),
     Bug(

@@ -84,6 +84,12 @@ BUGS = (
         ("one owner",),
     ),
     Bug(
+        "after a reboot, what its sandboxes had of a shared range is released",
+        planted_slices.entries_of_earlier_boots_stay,
+        scenarios_slices.a_machine_reboots_after_its_range_was_sliced,
+        ("agreement",),
+    ),
+    Bug(
         "shared pools are sealed before their range is sliced",
         planted_slices.shared_pools_are_not_sealed,
         scenarios_slices.an_entry_arrives_while_its_range_is_sliced,

@@ -173,16 +173,22 @@ class IPPoolBatcher:
             except ApiForbidden:
                 raise
             except Unreachable as error:
-                if request.range is None:
-                    raise  # a release is retried later
                 self.last_error = error
+                self._fail_releases(error)
             except (ApiError, LeadershipLost) as error:
                 self.last_error = error
             else:
                 self.last_error = None
                 backoff.reset()
                 continue
-            await backoff.wait()
+            if not request.done:
+                await backoff.wait()
+
+    def _fail_releases(self, error: Unreachable) -> None:
+        """Fail all releases, also those that wait: they are retried later, together."""
+        for each in self._pending():
+            if each.range is None:
+                each.finish(error)
 
     async def _process_batch(self) -> None:
         requests = self._pending()

@@ -7,6 +7,8 @@ Invariants:
   is unreachable: the release is logged, and done later.
 - A new sandbox of the same Pod takes over the entry, so that a late DEL of the former one finds nothing.
 - An ADD during which a DEL of its sandbox arrives fails, and what it stored is released: the runtime has given it up.
+- Nothing is stored before it is synced to the log. No sandbox survives a reboot: what those of earlier boots have is
+  released after the cooldown, except what the next sandboxes of their Pods have taken over.
 
 There is no fence: a sandbox has an address because the API server stored it, not because the agent remembers it.
 """
@@ -105,6 +107,17 @@ class SharedRangeIPAM:
             group.create_task(self._log.run())
             group.create_task(self._resync.run())
             group.create_task(self._run_pending_releases())
+            group.create_task(self._release_earlier_boots())
+
+    async def _release_earlier_boots(self) -> None:
+        """Release what sandboxes of earlier boots have, when the cooldown since the boot has passed."""
+        await asyncio.sleep(max(self._deps.settings.cooldown_roomy - self._deps.clock.boot(), 0.0))
+        ended = [each for each in self._log.allocations.values() if self._log.is_of_earlier_boot(each)]
+        if ended:
+            event = "releasing addresses of shared ranges of sandboxes that ended with an earlier boot"
+            self._deps.log.info(event, count=len(ended))
+        for each in ended:
+            self._put_pending(each)
 
     async def _run_pending_releases(self) -> None:
         while True:
@@ -123,25 +136,18 @@ class SharedRangeIPAM:
                     await self._release_pending.wait()
 
     async def _release_all(self, pending: Iterable[SharedAllocation]) -> Exception | None:
-        """Release what is possible; return why the rest was not. Ranges do not wait for each other."""
-        by_ranges: defaultdict[tuple[str, tuple[str, ...]], list[SharedAllocation]] = defaultdict(list)
-        for each in pending:
-            by_ranges[each.network_name, each.ranges].append(each)
+        """Release what is possible, those of a range with one patch; return why the rest was not."""
         async with asyncio.TaskGroup() as group:
-            tasks = [group.create_task(self._release_each(of_ranges)) for of_ranges in by_ranges.values()]
+            tasks = [group.create_task(self._try_release(each)) for each in pending]
         return next(filter(None, (each.result() for each in tasks)), None)
 
-    async def _release_each(self, pending: Iterable[SharedAllocation]) -> Exception | None:
-        failed: Exception | None = None
-        for each in pending:
-            if self._log.allocations.get(each.attachment) == each:  # no ADD since
-                try:
-                    await self._release(each)
-                except Unreachable as error:
-                    return error
-                except _RETRIED as error:
-                    failed = error
-        return failed
+    async def _try_release(self, pending: SharedAllocation) -> Exception | None:
+        if self._log.allocations.get(pending.attachment) == pending:  # no ADD since
+            try:
+                await self._release(pending)
+            except _RETRIED as error:
+                return error
+        return None
 
     async def allocate(self, request: AddressRequest) -> tuple[Address, ...]:
         """Return one address per range, or raise `CniError` with none allocated."""
@@ -151,6 +157,7 @@ class SharedRangeIPAM:
         before, allocation = self._log.allocations.get(request.attachment), self._put_new(request)
         stored: dict[str, Address] = {}
         with self._adds.add(request.attachment) as deleted:
+            await self._sync_log(request, deleted)
             try:
                 for range_ in request.ranges:
                     stored[str(range_.prefix)] = await self._allocate_from(range_, request)
@@ -164,6 +171,17 @@ class SharedRangeIPAM:
         ranges, addresses = dict.fromkeys((*stored, *allocation.ranges)), map(str, stored.values())
         self._log.put(msgspec.structs.replace(allocation, ranges=tuple(ranges), addresses=tuple(addresses)))
         return tuple(stored[str(each.prefix)] for each in request.ranges)
+
+    async def _sync_log(self, request: AddressRequest, deleted: asyncio.Event) -> None:
+        """Sync what an ADD is about to have: after a power failure it is found in the log, and released."""
+        try:
+            async with asyncio.timeout(self._time_left(request)):
+                await self._log.sync()
+        except TimeoutError:
+            message = "the log of shared ranges could not be synced in time: check the disk of the node"
+            raise CniError(ErrorCode.TRY_AGAIN_LATER, message) from None
+        if deleted.is_set():
+            raise _cni_error(ReleasedWhileWaiting())
 
     async def _undo(self, allocation: SharedAllocation, error: PodpoolError, *, nothing_stored: bool) -> None:
         """Release what a failed ADD may have stored. What an earlier ADD of the sandbox has stays, until its DEL."""
@@ -232,9 +250,10 @@ class SharedRangeIPAM:
             self._put_pending(allocation)
 
     def interfaces(self) -> Iterator[SandboxInterface]:
-        """Iterate over the interfaces that have entries, or may have."""
+        """Iterate over the interfaces of this boot that have entries, or may have."""
         for attachment, each in self._log.allocations.items():
-            if not each.releasing and attachment not in self._log.being_released:
+            ended = each.releasing or self._log.is_of_earlier_boot(each)
+            if not ended and attachment not in self._log.being_released:
                 yield SandboxInterface(
                     attachment=attachment,
                     pod=each.podref,
@@ -242,7 +261,6 @@ class SharedRangeIPAM:
                     netns=each.netns,
                     added=each.added,
                     addresses=each.addresses,
-                    earlier_boot=each.boot_id not in ("", self._deps.boot_id),
                 )
 
     async def check(self, request: AddressRequest) -> tuple[Address, ...]:

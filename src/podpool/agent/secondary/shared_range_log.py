@@ -1,7 +1,8 @@
 """This node's allocations in shared ranges, and the releases that are still to be done, in a write-ahead log.
 
 The IPPools are authoritative. The log contains what they cannot: the CNI network of an allocation, and that a DEL was
-answered while the API server was unreachable. A change is written before the request is answered.
+answered while the API server was unreachable. A change is written before the request is answered, and synced before an
+IPPool is: after a reboot every entry of this node is in the log.
 """
 
 from collections import Counter
@@ -35,7 +36,7 @@ class SharedAllocation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=
     addresses: tuple[str, ...] = ()
     """Those of the first ranges, once they are allocated; the others are of another ADD of the sandbox."""
     boot_id: str = ""
-    """The boot of the allocation: sandboxes do not survive a reboot."""
+    """The boot of the allocation: sandboxes do not survive a reboot. Empty in records of older agents."""
     pod_uid: str = ""
     netns: str = ""
     added: float = 0.0
@@ -124,6 +125,10 @@ class SharedRangeLog:
             is_live = each.addresses and each.boot_id == self._deps.boot_id and not each.releasing
             if is_live and attachment not in self.being_released:
                 yield each
+
+    def is_of_earlier_boot(self, allocation: SharedAllocation) -> bool:
+        """Return whether the machine has rebooted since."""
+        return allocation.boot_id not in ("", self._deps.boot_id)
 
     def live_addresses(self, network: str, *, range_: str = "") -> dict[Address, ReservationSpec]:
         """Return the addresses of live allocations and their owners, of one range or of the whole network."""

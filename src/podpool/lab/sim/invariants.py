@@ -79,8 +79,8 @@ class InvariantChecker:
         for node in nodes.values():
             self._record_node(node)
         for name, host in self._cluster.hosts.items():
-            self._record_identity(name, nodes.get(name), nncs.get(name))
-            self._record_confirmable(name)
+            identified = self._record_identity(name, nodes.get(name), nncs.get(name))
+            self._record_confirmable(name, identified=identified)
             if host.agent and host.agent_process and host.agent_process.alive:
                 self._check_version(name, host.agent.pool.adopted_nc, host.agent.pool.version)
 
@@ -95,29 +95,35 @@ class InvariantChecker:
             for each in (now | {event.id[1]: event.old}, now):
                 self._record_identity(name, each["nodes"], each["nodenetworkconfigs"])
 
-    def _record_identity(self, name: str, node: Object | None, nnc: Object | None) -> None:
-        """Record whether Node and NNC identify a machine, as its confirming reads would see them now."""
+    def _record_identity(self, name: str, node: Object | None, nnc: Object | None) -> bool:
+        """Record whether Node and NNC may identify a machine; return whether confirming reads of both do so now.
+
+        The Node may be registered again between the two reads: so the NNC of a former Node may identify it. Reads that
+        are sent now show the NNC of a former Node until the controller has replaced it, and that confirms nothing.
+        """
         host, now = self._cluster.hosts[name], self._cluster.loop.time()
-        boot = host.machine.boot_id
+        boot, uid = host.machine.boot_id, ""
         if node and node["status"]["nodeInfo"]["bootID"] == boot:
-            self._nodes[boot] = (now, self._nodes.get(boot, NO_NODE)[1] | {node["metadata"]["uid"]})
+            uid = node["metadata"]["uid"]
+            self._nodes[boot] = (now, self._nodes.get(boot, NO_NODE)[1] | {uid})
         if not nnc or host.agent is None or boot not in self._nodes:
-            return
+            return False
         meta = nnc["metadata"]
         owners = {each["uid"] for each in meta.get("ownerReferences", ())}
         shown = {each["id"] for each in nnc.get("status", {}).get("networkContainers", ())}
         reported = _reported_boot(meta.get("annotations", {}).get(AGENT_ANNOTATION, "{}"))
-        if reported == boot and self._nodes[boot][1] & owners and host.agent.pool.adopted_nc in shown:
-            self._nncs[boot] = now
+        if reported != boot or not self._nodes[boot][1] & owners or host.agent.pool.adopted_nc not in shown:
+            return False
+        self._nncs[boot] = now
+        return uid in owners
 
-    def _record_confirmable(self, name: str) -> None:
+    def _record_confirmable(self, name: str, *, identified: bool) -> None:
         """Record when the quorum reads of an agent would fail, or not be sent, or not identify its machine."""
         cluster, host, now = self._cluster, self._cluster.hosts[name], self._cluster.loop.time()
-        process, boot = host.agent_process, host.machine.boot_id
+        process = host.agent_process
         runs = process is not None and process.alive and process.backlog is None
         network, api = cluster.network, cluster.api
         reachable = api.up and not network.is_partitioned(name, api.name)
-        identified = now == self._nodes.get(boot, NO_NODE)[0] == self._nncs.get(boot)
         if name not in self._unconfirmable or not (runs and reachable and identified):
             self._unconfirmable[name] = now
         if not network.reliable:
@@ -128,8 +134,8 @@ class InvariantChecker:
         cluster = self._cluster
         if name not in cluster.hosts or "is fenced" not in reason:
             return
-        self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
-        self._record_confirmable(name)
+        identified = self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
+        self._record_confirmable(name, identified=identified)
         confirmable = cluster.loop.time() - self._unconfirmable[name]
         if confirmable > CONFIRM_SECONDS:
             detail = f"{name} refused an ADD, and the API server could have confirmed its Node for {confirmable:.0f} s"
@@ -268,7 +274,8 @@ class InvariantChecker:
         identities = {record.node_uid, record.boot_id or record.node_uid}
         if host and adopted == record.state.nc_id and host.machine.boot_id in self._nncs:
             identities.add(host.machine.boot_id)  # reported by the agent, whether the ledger knows it or not
-        if adopted not in self._records and not all(map(self._was_absent, identities)):
+        unused = not record.state.grants  # closing it takes nothing from anybody
+        if not unused and adopted not in self._records and not all(map(self._was_absent, identities)):
             detail = f"NC {record.state.nc_id} of {record.node} was closed while its Node existed"
             raise Violation("consent", detail)
 

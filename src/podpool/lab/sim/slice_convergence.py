@@ -98,7 +98,8 @@ def _check_entries(cluster: SimCluster, network: AttachedNetwork, name: str, poo
     """Check that IPPools show the addresses in use, on a node or on all, and otherwise only third-party entries.
 
     The shared IPPool shows what was assigned while the range was shared, and nothing of deleted Pods. A restore may
-    bring a Pod back that has another address by then: its old entry is removed with it.
+    bring a Pod back that has another address by then: its old entry is removed with it. So are those that a Pod has of
+    an earlier boot, if its agent has lost the log of them.
     """
     waiting = {pod for host in cluster.hosts for pod in cluster.waiting_pods(host)}
     uses = [use for use in cluster.oracle.uses() if name in ("", use.machine) and network.has(use.address)]
@@ -108,14 +109,18 @@ def _check_entries(cluster: SimCluster, network: AttachedNetwork, name: str, poo
         base = ipaddress.ip_network(pool["spec"]["range"])[0]
         found: Mapping[str, Any] = pool["spec"]["allocations"]
         entries |= {str(base + int(key)): each["podref"] for key, each in found.items() if each["id"] != THIRD_PARTY}
-    everywhere = {use.address: use.pod for use in cluster.oracle.uses() if network.has(use.address)}
+    everywhere = {use.address: use for use in cluster.oracle.uses() if network.has(use.address)}
     shared = shared_entries(cluster, network).items()
-    restored = {*everywhere.values()} if cluster.restores else set()
-    orphans = {address for address, pod in shared if address not in everywhere and pod not in restored}
+    unknown = {use.pod for use in everywhere.values() if cluster.restores or _has_lost_log(cluster, use.machine)}
+    orphans = {address for address, pod in shared if address not in everywhere and pod not in unknown}
     entries |= {address: pod for address, pod in shared if address in used or address in orphans}
     shown = {address: pod for address, pod in entries.items() if pod not in waiting}
     if used != shown:
         raise Violation("agreement", f"{name or network.name}: {used} are in use, but IPPools show {shown}")
+
+
+def _has_lost_log(cluster: SimCluster, machine: str) -> bool:
+    return machine in cluster.hosts and cluster.hosts[machine].machine.journal_faults > 0
 
 
 def _check_served(cluster: SimCluster, name: str) -> None:
