@@ -83,6 +83,23 @@ class TestLeaderStart:
 
         run_scenario(scenario)
 
+    def test_what_was_assigned_before_the_reports_is_assigned_anew(self, run_scenario: RunScenario) -> None:
+        """The NodeSlicePool is published before the agents report; no slice is created from it."""
+
+        async def scenario(env: SliceEnv) -> None:
+            await attach(env)
+            for name in ("n1", "n2"):
+                await env.create_node(name)
+            env.start(common=Settings())
+            await env.until(lambda: env.slices("red"), "slices are published")
+            await asyncio.sleep(1.0)  # no assignment is due any more
+            requests = {name: await requested(env, name) for name in ("n1", "n2")}
+            await report(env, "n1", requests["n1"])
+            await report(env, "n2", requests["n2"], "10.1.0.0/26")
+            await env.wait_slices("red-n1-10.1.0.64-26", "red-n2-10.1.0.0-26")
+
+        run_scenario(scenario)
+
     def test_the_wait_is_limited(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             await attach(env)

@@ -171,6 +171,7 @@ class SliceController:
             if owned is not None:
                 self.queues["slices"].add(owned.name)
                 if not (new and self._networks.expected(owned)):
+                    self._slices.invalidate(owned.network)
                     self._enqueue_networks([owned.network])
 
 

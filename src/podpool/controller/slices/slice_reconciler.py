@@ -54,6 +54,12 @@ class SliceLeaseReconciler:
         """The network of each desired slice."""
         self._assigning: set[str] = set()
         """Networks that are being assigned."""
+        self._outdated: set[str] = set()
+        """Networks whose ownership has changed since they were assigned."""
+
+    def invalidate(self, network: str) -> None:
+        """Create no slice of a network until it is assigned again: its ownership has changed."""
+        self._outdated.add(network)
 
     def begin_assignment(self, network: str, kept: dict[str, DesiredSlice]) -> None:
         """Drop desired slices that are not among these; until `set_desired` nothing is asked to be returned."""
@@ -67,8 +73,10 @@ class SliceLeaseReconciler:
         """Replace the desired slices of a network, and enqueue those that changed."""
         before, self._desired[network] = self._desired.get(network, {}), desired
         self._assigning.discard(network)
+        self._outdated.discard(network)
         self._networks |= dict.fromkeys(desired, network)
-        changed = [name for name, each in desired.items() if before.get(name) != each]
+        absent = (name for name in desired if self._ownership.get(name) is None)
+        changed = [*absent, *(name for name, each in desired.items() if before.get(name) != each)]
         unwanted = (each.name for each in self._ownership.by_network(network) if each.name not in desired)
         for name in (*changed, *unwanted):
             self._enqueue(name)
@@ -84,13 +92,16 @@ class SliceLeaseReconciler:
         """Bring IPPool and Lease of this name to the desired state."""
         desired, owned = self._find_desired(name), self._ownership.refresh(name)
         if owned is None:
-            if desired is not None and not desired.return_reason and self._may_assign():
+            if desired is not None and not desired.return_reason and self._may_create(name):
                 await self._create(desired)
         elif desired is not None:
             return await self._update(desired, owned)
         elif owned.network in self._desired and owned.network not in self._assigning:
             return await self._reclaim(owned)
         return None
+
+    def _may_create(self, name: str) -> bool:
+        return self._may_assign() and self._networks[name] not in self._outdated
 
     # Desired slices
 
