@@ -14,6 +14,7 @@ and a free grant that is not programmed is PendingProgramming.
 """
 
 import enum
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
@@ -85,6 +86,12 @@ class GrantTable:
         assigned = (each.grant for each in self.assigned.values())
         return chain(self.free(), self.pending_release.values(), assigned)
 
+    def split_used(self, *, now: float, cooldown: float) -> tuple[list[PoolGrant], list[PoolGrant]]:
+        """Return the used grants that have cooled down, and those that cool down, in the order of their last use."""
+        used = list(self.used.values())
+        cooled = bisect_right(used, now, key=lambda each: each.since + cooldown)
+        return used[:cooled], used[cooled:]
+
     def assignments_of(self, attachment: Attachment) -> tuple[Assignment, ...]:
         """Return what a sandbox uses."""
         return tuple(self.assigned[grant] for grant in self._by_attachment.get(attachment, ()))
@@ -155,7 +162,7 @@ class GrantTable:
 
     def restore(self, record: Snapshot) -> None:
         """Replace everything by the contents of a snapshot."""
-        self.unused, self.used = by_id(record.unused), by_id(record.used)
+        self.unused, self.used = by_id(record.unused), by_id(sorted(record.used, key=lambda each: each.since))
         self.pending_release = by_id(record.pending_release)
         self.assigned, self._by_attachment = {}, {}
         for each in record.assigned:

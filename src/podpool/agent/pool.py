@@ -106,8 +106,8 @@ class Pool:
         If none is, the one that was used longest ago, if the shortest cooldown has passed.
         """
         unused, used = (
-            next((g for g in self._known(grants) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
-            for grants in (self.grants.unused, self.grants.used)
+            next((g for g in self._known(each) if nc_family in (None, g.nc_family) and self._programmed(g)), None)
+            for each in (self.grants.unused.values(), self.grants.used.values())
         )
         if used is None:
             return unused
@@ -124,17 +124,19 @@ class Pool:
 
     def releasable(self, *, now: float, cooldown: float) -> list[records.PoolGrant]:
         """Return what may be released: never used and newest first, then by time since the last use."""
-        cooled = [grant for grant in self._known(self.grants.used) if grant.since + cooldown <= now]
-        free = [*reversed(list(self._known(self.grants.unused))), *cooled]
+        cooled, _ = self.grants.split_used(now=now, cooldown=cooldown)
+        free = list(self._known((*reversed(self.grants.unused.values()), *cooled)))
         return free if len(self.nc_families) == 1 else rank_by_surplus(free)
 
     def cooling_down(self, *, now: float, cooldown: float) -> list[records.PoolGrant]:
         """Return the grants that cool down, for whatever reason."""
-        return [grant for grant in self.grants.used.values() if grant.since + cooldown > now]
+        _, cooling = self.grants.split_used(now=now, cooldown=cooldown)
+        return cooling
 
     def next_cooled_down(self, *, now: float, cooldown: float) -> float | None:
         """Return when the next grant has cooled down; None when none cools down."""
-        return min((grant.since + cooldown for grant in self.cooling_down(now=now, cooldown=cooldown)), default=None)
+        cooling = self.cooling_down(now=now, cooldown=cooldown)
+        return cooling[0].since + cooldown if cooling else None
 
     def pending_programming(self) -> Iterator[records.PoolGrant]:
         """Return the free grants that the underlay has not programmed."""
@@ -142,9 +144,10 @@ class Pool:
 
     def recent_uses(self, *, now: float, cooldown: float) -> list[float]:
         """Return the last uses within the cooldown, of addresses not in use now, those that left since included."""
-        listed = (*self.grants.used.values(), *self.grants.pending_release.values())
-        here = [each.since for each in listed if each.used and not each.use_assumed]
-        return [since for since in (*here, *self.departed.values()) if since + cooldown > now]
+        cooling = self.cooling_down(now=now, cooldown=cooldown)
+        others = [*(each for each in self.grants.pending_release.values() if each.used), *cooling]
+        here = [each.since for each in others if not each.use_assumed]
+        return [since for since in (*self.departed.values(), *here) if since + cooldown > now]
 
     def pending_release_cooled(self, *, now: float) -> float | None:
         """Return the seconds since the last use of any grant pending release; None when none was used."""
@@ -178,9 +181,11 @@ class Pool:
     def _programmed(self, grant: records.PoolGrant) -> bool:
         return self._is_programmed(grant.nc or self.adopted_nc, grant.version)
 
-    def _known(self, grants: Mapping[str, records.PoolGrant]) -> Iterator[records.PoolGrant]:
+    def _known(self, grants: Iterable[records.PoolGrant]) -> Iterable[records.PoolGrant]:
         """Return the grants that no sandbox uses without a record."""
-        return (each for each in grants.values() if not (self.incomplete or each.id in self.lost))
+        if self.incomplete:
+            return ()
+        return (each for each in grants if each.id not in self.lost) if self.lost else grants
 
     # Transitions
 

@@ -134,4 +134,6 @@ def configure_logging(*, level: str = "info", log_format: str = "auto") -> None:
     text = log_format == "text" or (log_format == "auto" and sys.stderr.isatty())
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
+    # no line shows them, and finding them is a third of the cost of a line
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
