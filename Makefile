@@ -58,6 +58,7 @@ sim: .venv/.dev ## run fixed seeds of every profile in the simulator; some ten m
 	@$(BIN)/podpool sim --seeds 1-20 --profile slices-lost-dels
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices-restores
+	@$(BIN)/podpool sim --seeds 1-40 --profile slices-replacements
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20000 in property tests
@@ -69,6 +70,7 @@ soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile narrow-damaged-journals
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices
 	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices-restores
+	@$(BIN)/podpool sim --seeds $(SEEDS) --profile slices-replacements
 	@HYPOTHESIS_PROFILE=soak $(PYTEST) -n 2 -m "not real and not integration and not simulation" --timeout 0
 
 MINUTES ?= 20

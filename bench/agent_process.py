@@ -19,7 +19,7 @@ from podpool.agent.records import Assigned, NCAccepted, NCAdopted, Unassigned
 from podpool.agent.state import AgentState
 from podpool.api.azure import IPAssignment, NetworkContainer
 from podpool.cni.protocol import Attachment
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 from podpool.core.settings import Settings
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk

@@ -22,8 +22,8 @@ from parts.daemon import Daemon
 from parts.loopback import free_port
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
-from podpool.kube.api_connection import from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from parts.installation import Installation, podpool
 from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, RESERVATIONS, Whereabouts
 from podpool.api.crds import multus_crd_manifest
+from podpool.api.node_slices import NODE_SLICES
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -65,9 +66,8 @@ class SliceSite(Installation):
 
     def has_slice(self) -> bool:
         """Return whether the agent has acquired its slice."""
-        leases = self.plane.admin.get(f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")["items"]
-        ours = [each for each in leases if each["metadata"]["name"].startswith(f"{OUR_NETWORK}-{NODE}-")]
-        return any(each["spec"].get("holderIdentity") for each in ours)
+        found = [each for each in self.plane.admin.get(NODE_SLICES.path())["items"] if each["metadata"]["name"] == NODE]
+        return any(slice_.get("held") for each in found for slice_ in each.get("status", {}).get("slices", ()))
 
     def clear(self, network: str) -> None:
         """Delete the allocations of a Whereabouts network: DELs would take as long as the ADDs."""

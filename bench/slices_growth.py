@@ -1,10 +1,10 @@
-"""Growth with the number of nodes: bytes that a node reads, and API server CPU of an IPPool write.
+"""Growth with the number of nodes: bytes that a node reads, and API server CPU of a write.
 
 The cluster grows from size to size; at each size the last nodes to join are measured, from their start until a Pod with
 ten networks has come and gone. Sizes cannot be interleaved, because a cluster does not shrink.
 
-The API server matches a write against the selector of every watch. That is measured with idle watches, as many as there
-would be nodes, each on its own connection.
+The API server may match a write against every watch. That is measured with idle watches, as many as there would be
+nodes, each of its own NodeSlices by name, on its own connection.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ import aiohttp
 from bench.controller_cluster import cpu_of
 from bench.kube_writes import tls
 from bench.load_generator import Crowd
+from bench.slices_cluster import NODE
 from bench.slices_nodes import NETWORKS
 from parts.whereabouts import POOLS
-from podpool.api.whereabouts import NODE_UID_LABEL
+from podpool.api.node_slices import NODE_SLICES
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
 PROBES = 3
 """Nodes that are measured at each size."""
 POOL = "measured"
+IP_POOL, OWN_SLICES = "IPPool", "NodeSlices"
+"""The kinds whose writes are measured."""
 SETTLED = 0.5
 
 
@@ -70,7 +73,7 @@ class Growth:
 
 
 class Watchers:
-    """Watches of IPPools of nodes without one, and one IPPool that is written."""
+    """Watches of the NodeSlices of nodes without one, and an IPPool and a NodeSlices that are written."""
 
     def __init__(self, plane: ControlPlane) -> None:
         self._plane = plane
@@ -87,13 +90,13 @@ class Watchers:
         self._crowd.run(self._session.close())
         self._crowd.close()
 
-    def cpu_per_write(self, watches: int, *, writes: int) -> float:
-        """CPU of the API server per write in microseconds, with the given number of watches."""
+    def cpu_per_write(self, watches: int, *, writes: int, of: str) -> float:
+        """CPU of the API server per write of a kind in microseconds, with the given number of watches."""
         self._crowd.run(self._have(watches))
         time.sleep(SETTLED)
         pid = self._plane.apiserver.pid
         before = cpu_of(pid)
-        self._crowd.run(self._write(writes))
+        self._crowd.run(self._write(writes, of))
         time.sleep(SETTLED)  # watches receive an event after the response
         return 1e6 * (cpu_of(pid) - before) / writes
 
@@ -105,17 +108,21 @@ class Watchers:
     async def _have(self, watches: int) -> None:
         while len(self._open) > watches:
             self._open.pop().close()
-        base = f"https://127.0.0.1:{self._plane.port}{POOLS}"
-        since = self._plane.admin.get(POOLS)["metadata"]["resourceVersion"]
+        base = f"https://127.0.0.1:{self._plane.port}{NODE_SLICES.path()}"
+        since = self._plane.admin.get(NODE_SLICES.path())["metadata"]["resourceVersion"]
         while len(self._open) < watches:
             query = {"watch": "true", "resourceVersion": since, "timeoutSeconds": "3600"}
-            query["labelSelector"] = f"{NODE_UID_LABEL}=node-{len(self._open)}"
+            query["fieldSelector"] = f"metadata.name=node-{len(self._open)}"
             answer = await self._session.get(base, params=query)
             answer.raise_for_status()
             self._open.append(answer)
 
-    async def _write(self, writes: int) -> None:
+    async def _write(self, writes: int, of: str) -> None:
         for _ in range(writes):
             self._writes += 1
-            entry = {"id": f"sandbox-{self._writes}", "podref": "bench/pod", "ifname": "net1"}
-            await self._crowd.send("PATCH", f"{POOLS}/{POOL}", {"spec": {"allocations": {"1": entry}}})
+            if of == IP_POOL:
+                entry = {"id": f"sandbox-{self._writes}", "podref": "bench/pod", "ifname": "net1"}
+                await self._crowd.send("PATCH", f"{POOLS}/{POOL}", {"spec": {"allocations": {"1": entry}}})
+            else:
+                note = {"metadata": {"annotations": {"bench.podpool.io/write": str(self._writes)}}}
+                await self._crowd.send("PATCH", f"{NODE_SLICES.path()}/{NODE}", note)

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS
-from podpool.api.builtin import LEASES, NODES, PODS
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL
+from podpool.api.builtin import CONFIG_MAPS, NODES, PODS
+from podpool.api.node_slices import NODE_SLICES
 from podpool.kube.codec import LineSplitter, WatchLine
 from podpool.runtime.transport import Request, Response
 
@@ -80,7 +80,6 @@ class _Meta(msgspec.Struct, frozen=True, rename="camel"):
     name: str = ""
     namespace: str = ""
     resource_version: str = ""
-    labels: dict[str, str] = {}
 
 
 class _Spec(msgspec.Struct, frozen=True, rename="camel"):
@@ -112,11 +111,6 @@ def by_node(seen: _Seen) -> str:
     return f"spec.nodeName={seen.spec.node_name}"
 
 
-def by_label(seen: _Seen) -> str:
-    """Return the selector of a watch of a Node's objects."""
-    return f"{NODE_UID_LABEL}={seen.metadata.labels.get(NODE_UID_LABEL, '')}"
-
-
 class SharedWatches:
     """A transport that serves lists and watches of single nodes from one watch per kind."""
 
@@ -128,8 +122,8 @@ class SharedWatches:
                 (NODES.path(), by_name),
                 (PODS.path(), by_node),
                 (NODE_NETWORK_CONFIGS.path(namespace=NAMESPACE), by_name),
-                (IP_POOLS.path(namespace=NAMESPACE), by_label),
-                (LEASES.path(namespace=NAMESPACE), by_label),
+                (NODE_SLICES.path(), by_name),
+                (CONFIG_MAPS.path(namespace=NAMESPACE), by_name),
             )
         }
 
@@ -146,7 +140,7 @@ class SharedWatches:
     async def send(self, request: Request) -> Response:
         """Answer lists and watches of the shared kinds; forward other requests."""
         followed, query = self._kinds.get(request.path), request.query
-        selector = query.get("fieldSelector") or query.get("labelSelector")
+        selector = query.get("fieldSelector")
         if request.method == "GET" and followed and selector:
             if query.get("watch"):
                 return followed.watch(selector, since=int(query["resourceVersion"]))

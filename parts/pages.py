@@ -7,7 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,6 +40,7 @@ _LEFT = (
     ("/apis/acn.azure.com/v1alpha1", "clustersubnets"),
     ("/apis/acn.azure.com/v1alpha1", "clustersubnetstates"),
     ("/apis/k8s.cni.cncf.io/v1", "network-attachment-definitions"),
+    ("/apis/podpool.io/v1alpha1", "nodeslices"),
     *(
         ("/apis/whereabouts.cni.cncf.io/v1alpha1", each)
         for each in ("nodeslicepools", "ippools", "overlappingrangeipreservations")
@@ -75,6 +76,7 @@ def run_commands(
 
 def clear(plane: ControlPlane) -> None:
     """Delete everything that uses or lists addresses."""
+    _clear_inventory(plane)
     for group, plural in _LEFT:
         try:
             items = plane.admin.get(f"{group}/{plural}")["items"]
@@ -87,6 +89,12 @@ def clear(plane: ControlPlane) -> None:
             if meta.get("finalizers"):
                 plane.admin.patch(place, {"metadata": {"finalizers": None}})
             plane.admin.delete(f"{place}?gracePeriodSeconds=0")
+
+
+def _clear_inventory(plane: ControlPlane) -> None:
+    """Delete the controller's slice inventory request, which nodes of a former test have not answered."""
+    with suppress(ApiError):
+        plane.admin.delete("/api/v1/namespaces/kube-system/configmaps/podpool-slice-inventory")
 
 
 def register(plane: ControlPlane, node: str, *, boot_id: str) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import matplotlib as mpl
 
 from podpool.agent.scaling import ScalingMode
-from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
+from podpool.core.batch_ladder import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.scaling import target
 from podpool.core.settings import Settings
 from podpool.lab.demo.monitor_mode_model import SECONDS, TICKS_PER_SECOND, simulate_node

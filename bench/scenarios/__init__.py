@@ -13,4 +13,5 @@ ALL = (
     sim.SCENARIO,
     slices.SCENARIO,
     slices.LARGE,
+    slices.JOINING,
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bench.scenario import Effort, Run, Scenario, Trial, growth
 from bench.timing import batched, repeated, spotted
-from podpool.core.batch_policy import BatchGrade, BatchRules, Load, Projection, SubnetDemand, batch_ladder, grade_batch
+from podpool.core.batch_ladder import BatchGrade, BatchRules, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.bitmap import Bitmap
 from podpool.core.scaling import Scaler, target
 

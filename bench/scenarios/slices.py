@@ -7,8 +7,9 @@ own, because such a cluster takes long to start. Figures with the same source co
 from __future__ import annotations
 
 import tempfile
+import time
 from contextlib import ExitStack, contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -17,7 +18,7 @@ from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
 from bench.slices_adds import AT_ONCE, Adds, Turns
 from bench.slices_burst import Burst, Bursts
 from bench.slices_cluster import SliceSite
-from bench.slices_growth import PROBES, Growth, Watchers
+from bench.slices_growth import IP_POOL, OWN_SLICES, PROBES, Growth, Watchers
 from bench.slices_nodes import ManyNodes
 from parts.control_plane import ControlPlane
 from parts.recipes import RECIPES
@@ -90,10 +91,24 @@ READS = Exponent(
 )
 WRITE_CPU = Exponent(
     id="slice-pool-write-cpu-growth-exponent",
-    what="CPU of the API server per write to an IPPool, by number of nodes that watch their own",
+    what="CPU of the API server per write to an IPPool, by number of nodes that watch their NodeSlices",
+    goal="< 0.15",
     sizes=SIZES,
 )
-BESIDE = (SLICE, SLICE_P99, SHARED_RANGE, SHARED_RANGE_P99, WRITE_CPU, SEED_SECONDS, CALLS, SEED_BYTES, BEST)
+OWN_WRITE_CPU = Exponent(
+    id="node-slices-write-cpu-growth-exponent",
+    what="CPU of the API server per write to a NodeSlices, by number of nodes that watch their own",
+    goal="< 0.15",
+    sizes=SIZES,
+)
+JOIN = alone(
+    "slices-join-5000x10-seconds",
+    "5,000 nodes register and join with ten sliced networks each, agents in one process, 256 of them with their own "
+    "connections, run once: until every node may serve all ten",
+    "< 300",
+)
+BESIDE = (SLICE, SLICE_P99, SHARED_RANGE, SHARED_RANGE_P99, WRITE_CPU, OWN_WRITE_CPU)
+SEEDED = (SEED_SECONDS, CALLS, SEED_BYTES, BEST)
 GROWING = (READS, LARGE_SECONDS, LARGE_CALLS, LARGE_BYTES)
 
 
@@ -116,7 +131,7 @@ def trials(effort: Effort) -> Iterator[tuple[Trial, ...]]:
             up.callback(made.close)
             return made
 
-        yield (*side_by_side(site, effort), write_cpu(watchers, effort), *seed_case(cluster, effort))
+        yield (*side_by_side(site, effort), *write_cpu(watchers, effort), *seed_case(cluster, effort))
 
 
 @contextmanager
@@ -124,6 +139,21 @@ def growing(effort: Effort) -> Iterator[tuple[Trial, ...]]:
     """Yield the growth trials on one API server."""
     with tempfile.TemporaryDirectory() as scratch, started(ManyNodes, Path(scratch) / "nodes") as cluster:
         yield tuple(many(cluster, effort))
+
+
+@contextmanager
+def joining(effort: Effort) -> Iterator[tuple[Trial, ...]]:
+    """Yield the trial of a whole cluster that joins, on an API server of its own."""
+    nodes = 24 if effort.quick else SIZES[-1]
+    with tempfile.TemporaryDirectory() as scratch, started(ManyNodes, Path(scratch) / "nodes") as cluster:
+
+        @cache
+        def joined() -> float:
+            begun = time.perf_counter()
+            cluster.crowd.run(cluster.grow_to(nodes))
+            return time.perf_counter() - begun
+
+        yield (once(JOIN, "s", lambda _: joined()),)
 
 
 @contextmanager
@@ -160,15 +190,16 @@ def side_by_side(site: Callable[[], SliceSite], effort: Effort) -> Iterator[Tria
         yield both(slowest, "ms", lambda adds: adds.p99)
 
 
-def write_cpu(watchers: Callable[[], Watchers], effort: Effort) -> Trial:
-    """Trial of the API server's cost per write, by watches."""
+def write_cpu(watchers: Callable[[], Watchers], effort: Effort) -> Iterator[Trial]:
+    """Trials of the API server's cost per write, by watches."""
     sizes = dict(zip(SIZES, (4, 16, 64) if effort.quick else SIZES, strict=True))
     writes = 50 if effort.quick else 200
 
-    def at(nodes: int) -> Setup:
-        return each_turn(lambda _: watchers().cpu_per_write(nodes, writes=writes))
+    def at(nodes: int, of: str) -> Setup:
+        return each_turn(lambda _: watchers().cpu_per_write(nodes, writes=writes, of=of))
 
-    return trial(by_size(sizes, at), "us", WRITE_CPU, rounds=3, warmed=1)
+    yield trial(by_size(sizes, partial(at, of=IP_POOL)), "us", WRITE_CPU, rounds=3, warmed=1)
+    yield trial(by_size(sizes, partial(at, of=OWN_SLICES)), "us", OWN_WRITE_CPU, rounds=3, warmed=1)
 
 
 def seed_case(cluster: Callable[[], ManyNodes], effort: Effort) -> Iterator[Trial]:
@@ -232,7 +263,7 @@ def trial(sides: tuple[Side, ...], unit: str, count: Count, *, rounds: int, warm
 SCENARIO = Scenario(
     name="slices",
     summary="secondary networks, beside Whereabouts; 256 nodes with ten of them",
-    ids=tuple(count.id for count in BESIDE),
+    ids=tuple(count.id for count in (*BESIDE, *SEEDED)),
     setup=trials,
 )
 LARGE = Scenario(
@@ -240,4 +271,10 @@ LARGE = Scenario(
     summary="up to 5,000 nodes with ten secondary networks each",
     ids=tuple(count.id for count in GROWING),
     setup=growing,
+)
+JOINING = Scenario(
+    name="slices-join",
+    summary="5,000 nodes join with ten secondary networks each",
+    ids=(JOIN.id,),
+    setup=joining,
 )

@@ -37,9 +37,9 @@ def varint(value: int) -> bytes:
     return bytes(encoded) + bytes([value])
 
 
-def sandbox(container_id: str, *, annotation: bytes = b"") -> bytes:
+def sandbox(container_id: str, *, uid: str = "uid", annotation: bytes = b"") -> bytes:
     """Encode a sandbox with its ID, metadata, state and creation time."""
-    metadata = field(1, b"web-0") + field(2, b"uid") + field(3, b"default") + field(4, 1)
+    metadata = field(1, b"web-0") + field(2, uid.encode()) + field(3, b"default") + field(4, 1)
     return field(1, container_id.encode()) + field(2, metadata) + field(3, 1) + field(4, 2**62) + field(6, annotation)
 
 
@@ -66,7 +66,7 @@ class CRIServer:
         """Serve one connection."""
         connection = H2Connection(H2Configuration(client_side=False))
         connection.initiate_connection()
-        pending: dict[int, bytes] = {}
+        pending: dict[int, memoryview] = {}
         while True:
             writer.write(connection.data_to_send())
             await writer.drain()
@@ -78,16 +78,16 @@ class CRIServer:
                     self.requests.append({name.decode(): value.decode() for name, value in event.headers})
                 elif isinstance(event, StreamEnded):
                     connection.send_headers(event.stream_id, self.headers)
-                    pending[event.stream_id] = self.body
+                    pending[event.stream_id] = memoryview(self.body)
             for stream in [*pending]:
                 if not self._send(connection, stream, pending):
                     connection.send_headers(stream, self.trailers, end_stream=True)
 
-    def _send(self, connection: H2Connection, stream: int, pending: dict[int, bytes]) -> bool:
+    def _send(self, connection: H2Connection, stream: int, pending: dict[int, memoryview]) -> bool:
         """Send what the client's window admits; return whether more is left."""
         while pending[stream] and (window := connection.local_flow_control_window(stream)):
             size = min(window, connection.max_outbound_frame_size, len(pending[stream]))
-            connection.send_data(stream, pending[stream][:size])
+            connection.send_data(stream, bytes(pending[stream][:size]))
             pending[stream] = pending[stream][size:]
         if pending[stream]:
             return True

@@ -4,8 +4,8 @@ import asyncio
 from errno import EACCES, EIO, ENOSPC
 
 
-class DiskDied(Exception):
-    """The process that owned the disk was killed."""
+class DiskDied(BaseException):
+    """The process that owned the disk was killed: no code of it goes on."""
 
 
 class MemoryDisk:

@@ -64,6 +64,7 @@ class RecordingTransport:
         self.others = 0
         self.cut = False
         self._hidden: str | None = None
+        self._silent: str | None = None
         self.on_patch: Callable[[dict[str, Any]], None] = lambda _body: None
         self._server = server
 
@@ -71,7 +72,13 @@ class RecordingTransport:
         """Fail requests with this in their path."""
         self._hidden = path
 
+    def silence(self, path: str) -> None:
+        """Let new lists and watches with this in their path, without a name, hang."""
+        self._silent = path
+
     async def send(self, request: HttpRequest) -> Response:
+        if self._silent and request.path.endswith(self._silent):
+            await asyncio.Event().wait()
         if self.cut or (self._hidden and self._hidden in request.path):
             raise Unreachable("the API server", "cut")
         if request.method == "PATCH" and "/nodenetworkconfigs/" not in request.path:

@@ -1,5 +1,6 @@
 """A node whose sandboxes start, and end with or without a DEL."""
 
+import asyncio
 import json
 from collections.abc import Collection
 from typing import Any
@@ -23,16 +24,21 @@ class SandboxHost:
     def __init__(self, env: NodeEnv, *, runtime: bool = True) -> None:
         self.listed: set[str] = set()
         """The sandboxes that the runtime lists."""
+        self.pod_uids: dict[str, str] = {}
+        """The Pod UID of each sandbox that was started."""
         self.namespaces: set[str] = set()
-        self.reachable = True
+        self.reachable = self.responds = True
+        """Whether the runtime accepts connections, and whether it ever responds."""
         self._env = env
         enable_slices(env)
         env.deps.update(runtime=self if runtime else None, netns_gone=self.netns_gone)
 
-    async def list_sandboxes(self) -> frozenset[str]:
+    async def list_sandboxes(self) -> dict[str, str]:
         if not self.reachable:
             raise Unreachable("the runtime", "connection refused")
-        return frozenset(self.listed)
+        if not self.responds:
+            await asyncio.Event().wait()
+        return {each: self.pod_uids.get(each, "") for each in self.listed}
 
     async def netns_gone(self, paths: Collection[str]) -> frozenset[str]:
         return frozenset(paths) - self.namespaces
@@ -53,7 +59,12 @@ class SandboxHost:
         self.namespaces.add(f"/run/netns/{name}")
         response = await self.call("ADD", name, ipam, uid=uid)
         assert 0 == response["code"], response
+        self.list_sandbox(name, uid=uid)
+
+    def list_sandbox(self, name: str, *, uid: str) -> None:
+        """List a sandbox, also one without addresses."""
         self.listed.add(name)
+        self.pod_uids[name] = uid
 
     async def call(self, command: str, name: str, ipam: dict[str, Any] | None, *, uid: str = "") -> dict[str, Any]:
         assert self._env.agent

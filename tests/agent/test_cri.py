@@ -12,11 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.agent import cri
-from podpool.agent.cri import LIST_POD_SANDBOX, MAX_FIELDS, BadResponse, CRIClient, UnaryCall, decode_sandbox_ids
+from podpool.agent.cri import LIST_POD_SANDBOX, CRIClient, UnaryCall
+from podpool.agent.sandbox_list_decoder import MAX_FIELDS, BadResponse, SandboxListDecoder, decode_sandboxes
 from podpool.runtime.transport import Unreachable
 from tests.agent.cri_server import CRIServer, field, framed, listening, sandbox, sandbox_list, varint
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.agent.cri_server import Serve
@@ -29,13 +31,13 @@ GOAWAY = bytes([0, 0, 8, 7, 0, 0, 0, 0, 0]) + bytes([0, 0, 0, 1, 0, 0, 0, 11])
 IDS = [f"{number:064x}" for number in range(250)]
 
 
-async def list_from(serve: Serve, tmp_path: Path) -> frozenset[str]:
+async def list_from(serve: Serve, tmp_path: Path) -> Mapping[str, str]:
     async with asyncio.timeout(30), listening(tmp_path / "cri.sock", serve) as path:
         return await CRIClient(path).list_sandboxes()
 
 
-def listed(server: CRIServer, tmp_path: Path) -> frozenset[str]:
-    return asyncio.run(list_from(server.serve, tmp_path))
+def listed(server: CRIServer, tmp_path: Path) -> set[str]:
+    return {*asyncio.run(list_from(server.serve, tmp_path))}
 
 
 def unreachable(serve: Serve, tmp_path: Path) -> str:
@@ -48,16 +50,21 @@ def unreachable(serve: Serve, tmp_path: Path) -> str:
 class TestList:
     def test_returns_the_ids_of_all_sandboxes(self, tmp_path: Path) -> None:
         server = CRIServer(body=framed(sandbox_list(IDS)))
-        assert frozenset(IDS) == listed(server, tmp_path)
+        assert {*IDS} == listed(server, tmp_path)
         (request,) = server.requests
         assert ("POST", LIST_POD_SANDBOX) == (request[":method"], request[":path"])
         assert ("application/grpc", "trailers") == (request["content-type"], request["te"])
 
     def test_a_list_longer_than_the_flow_control_window(self, tmp_path: Path) -> None:
-        assert frozenset(IDS) == listed(CRIServer(body=framed(sandbox_list(IDS, annotation=bytes(5000)))), tmp_path)
+        assert {*IDS} == listed(CRIServer(body=framed(sandbox_list(IDS, annotation=bytes(20_000)))), tmp_path)
+
+    def test_110_pods_with_256_kib_of_annotations(self, tmp_path: Path) -> None:
+        """Of these, 33 exceeded a bound of 8 MiB, and the author of a Pod could end the detection of lost DELs."""
+        ids = [f"{number:064x}" for number in range(110)]
+        assert {*ids} == listed(CRIServer(body=framed(sandbox_list(ids, annotation=bytes(256 << 10)))), tmp_path)
 
     def test_an_empty_list_is_a_list(self, tmp_path: Path) -> None:
-        assert frozenset() == listed(CRIServer(), tmp_path)
+        assert set() == listed(CRIServer(), tmp_path)
 
     def test_the_runtime_may_restart_between_two_calls(self, tmp_path: Path) -> None:
         for _ in range(2):
@@ -160,7 +167,7 @@ class TestOtherPeers:
 class TestProtobuf:
     def test_unknown_fields_of_every_type_are_skipped(self) -> None:
         other = field(9, 7) + field(10, b"x") + varint(11 << 3 | 1) + bytes(8) + varint(12 << 3 | 5) + bytes(4)
-        assert {"a"} == decode_sandbox_ids(other + field(1, other + sandbox("a") + other) + other)
+        assert {"a": "uid"} == decode_sandboxes(other + field(1, other + sandbox("a") + other) + other)
 
     @pytest.mark.parametrize(
         "item",
@@ -170,39 +177,57 @@ class TestProtobuf:
             field(1, b"\xff"),
             field(1, bytes(256)),
             field(1, b"a") + field(1, b"b"),
-            field(2, b"only metadata"),
+            field(2, field(2, b"only metadata")),
+            field(1, b"b") + field(2, b"no message"),
+            field(1, b"b") + field(2, field(2, b"\xff")),
+            field(1, b"b") + field(2, field(2, bytes(256))),
             b"\x0b",
             b"\x0a\x05ab",
             b"\xff" * 11,
         ],
     )
-    def test_a_sandbox_without_valid_id_makes_the_list_invalid(self, item: bytes) -> None:
+    def test_a_sandbox_without_valid_ids_makes_the_list_invalid(self, item: bytes) -> None:
         """A list without it would be taken for the end of a sandbox."""
         with pytest.raises(BadResponse):
-            decode_sandbox_ids(field(1, sandbox("a")) + field(1, item))
+            decode_sandboxes(field(1, sandbox("a")) + field(1, item))
+
+    def test_the_pod_uid_is_part_of_the_metadata(self) -> None:
+        items = sandbox("a", uid="uid-1"), sandbox("b", uid=""), field(1, b"c")
+        assert {"a": "uid-1", "b": "", "c": ""} == decode_sandboxes(b"".join(field(1, item) for item in items))
 
     @pytest.mark.parametrize("nested", [False, True])
     def test_the_number_of_fields_is_bounded(self, nested: bool) -> None:
         """The event loop waits for the decoder."""
         fields = field(9, b"") * MAX_FIELDS
         with pytest.raises(BadResponse, match="more than"):
-            decode_sandbox_ids(field(1, sandbox("a") + fields) if nested else field(1, sandbox("a")) + fields)
+            decode_sandboxes(field(1, fields + sandbox("a")) if nested else field(1, sandbox("a")) + fields)
 
-    def test_a_thousand_sandboxes_may_have_forty_annotations_each(self) -> None:
-        ids = [f"{number:064x}" for number in range(1000)]
-        items = (sandbox(each) + field(6, bytes(20)) * 40 for each in ids)
-        assert frozenset(ids) == decode_sandbox_ids(b"".join(field(1, item) for item in items))
+    @pytest.mark.parametrize(("sandboxes", "annotations"), [(1000, 40), (10, 20_000)])
+    def test_annotations_count_against_no_bound(self, sandboxes: int, annotations: int) -> None:
+        """The author of a Pod chooses them: 20,000 short ones fit into its 256 KiB."""
+        ids = [f"{number:064x}" for number in range(sandboxes)]
+        items = (sandbox(each) + field(6, bytes(7)) * annotations for each in ids)
+        assert dict.fromkeys(ids, "uid") == decode_sandboxes(b"".join(field(1, item) for item in items))
+
+    @given(st.lists(st.text("ab", min_size=1, max_size=4), max_size=4), st.integers(1, 7))
+    def test_a_list_is_the_same_in_whatever_pieces_it_arrives(self, ids: list[str], size: int) -> None:
+        decoder, body = SandboxListDecoder(), framed(sandbox_list(ids, annotation=bytes(9)))
+        for at in range(0, len(body), size):
+            decoder.feed(body[at : at + size])
+        assert dict.fromkeys(ids, "uid") == decoder.sandboxes()
 
     @given(st.binary(max_size=200))
     def test_any_message_is_a_list_or_invalid(self, message: bytes) -> None:
         with suppress(BadResponse):
-            decode_sandbox_ids(message)
+            decode_sandboxes(message)
 
     @given(st.lists(st.binary(max_size=100), max_size=5))
     def test_any_bytes_of_a_peer_are_a_response_or_an_error(self, chunks: list[bytes]) -> None:
-        call = UnaryCall(LIST_POD_SANDBOX)
+        decoder = SandboxListDecoder()
+        call = UnaryCall(LIST_POD_SANDBOX, decoder)
         with suppress(BadResponse, H2Error):
             for chunk in chunks:
                 call.receive(chunk)
             if call.ended:
-                call.message()
+                call.require_success()
+                decoder.sandboxes()

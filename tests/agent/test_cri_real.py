@@ -48,7 +48,7 @@ def containerd(home: Path, *, disabled: str = "[]") -> Iterator[Daemon]:
 def test_a_containerd_without_sandboxes_and_one_that_was_killed(tmp_path: Path) -> None:
     with containerd(tmp_path) as daemon:
         client = CRIClient(str(tmp_path / "c.sock"))
-        assert frozenset() == asyncio.run(client.list_sandboxes())
+        assert {} == asyncio.run(client.list_sandboxes())
         daemon.kill()
         with pytest.raises(Unreachable, match="refused"):
             asyncio.run(client.list_sandboxes())

@@ -1,11 +1,13 @@
 """An ADD at a closed fence starts a confirmation at once, and waits for it."""
 
 import asyncio
+from itertools import pairwise
 
 import pytest
 
-from podpool.agent.node_confirmation import ADD_INTERVAL
+from podpool.agent.node_confirmation import ADD_INTERVAL, QUICK_ATTEMPTS
 from podpool.agent.scaling import ScalingMode
+from podpool.api.builtin import NODES
 from podpool.core.settings import Settings
 from podpool.runtime.transport import Request, Response
 from tests.agent.clocks import LoopClock
@@ -97,11 +99,8 @@ async def test_an_add_without_an_address_is_not_refused_for_a_clock_that_was_set
     assert not agent.fenced
 
 
-@in_node_env
-async def test_many_adds_cause_one_confirmation_per_second(env: NodeEnv) -> None:
-    """While the API server refuses them, as often for twenty ADDs as for one."""
-    clock = with_stepped_clock(env)
-    await env.start()
+def refuse_confirmations(env: NodeEnv) -> list[float]:
+    """Answer reads of the Node with an error; return the list of their times."""
     attempts: list[float] = []
     send = env.transport.send
 
@@ -112,10 +111,64 @@ async def test_many_adds_cause_one_confirmation_per_second(env: NodeEnv) -> None
         return await send(request)
 
     env.transport.send = count  # type: ignore[method-assign]  # for this test
-    clock.step = STEP
-    refused = await asyncio.gather(*(env.refused(f"s{n}") for n in range(20)))
-    assert all("is fenced" in each["msg"] for each in refused)
-    assert 5 <= len(attempts) <= Settings().add_timeout / ADD_INTERVAL + 5  # the first attempts follow the back-off
+    return attempts
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.01])
+def test_many_adds_cause_one_confirmation_per_second(apart: float) -> None:
+    """While the API server refuses them, as often for hundreds of ADDs, which change the NNC, as for one."""
+
+    @in_node_env
+    async def test(env: NodeEnv) -> None:
+        clock = with_stepped_clock(env)
+        await env.start()
+        attempts = refuse_confirmations(env)
+        clock.step = STEP
+        adds = []
+        for number in range(300):
+            adds.append(asyncio.create_task(env.refused(f"s{number}")))
+            await asyncio.sleep(apart)
+        started = len(env.transport.patches)
+        assert all("is fenced" in each["msg"] for each in await asyncio.gather(*adds))
+        assert started or not apart
+        seconds = Settings().add_timeout + 300 * apart
+        assert 5 <= len(attempts) <= seconds / ADD_INTERVAL + 3  # of two attempts, the second may follow the back-off
+        gaps = [after - before for before, after in pairwise(attempts)]
+        assert sum(gap < 0.9 * ADD_INTERVAL for gap in gaps) <= 3
+
+    test()
+
+
+@in_node_env
+async def test_a_node_that_is_not_confirmed_is_not_read_at_every_change(env: NodeEnv) -> None:
+    """The API server answers, and the Node has another boot ID."""
+    await env.start()
+    await env.reboot("boot-2")
+    await env.start()
+    reads: list[float] = []
+    send = env.transport.send
+
+    async def count(request: Request) -> Response:
+        if request.method == "GET" and request.path.endswith("/nodes/node-1"):
+            reads.append(asyncio.get_running_loop().time())
+        return await send(request)
+
+    env.transport.send = count  # type: ignore[method-assign]  # for this test
+    for number in range(200):
+        await env.kube.merge_patch(NODES, "node-1", {"metadata": {"labels": {"n": str(number)}}})
+        await asyncio.sleep(0.05)
+    assert 5 <= len(reads) <= 200 * 0.05 / ADD_INTERVAL + QUICK_ATTEMPTS + 1
+    await env.report_boot("boot-2")
+    await asyncio.sleep(2 * ADD_INTERVAL + 0.1)
+    assert env.agent
+    assert not env.agent.fenced
+
+
+@in_node_env
+async def test_a_new_node_is_confirmed_without_delay(env: NodeEnv) -> None:
+    agent = await env.start(wait=False)
+    await asyncio.sleep(0.2 * ADD_INTERVAL)
+    assert not agent.fenced
 
 
 @in_node_env

@@ -2,13 +2,23 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from podpool.agent.journal import KEPT_COPIES, Journal
-from podpool.agent.journal_reader import encode_frame
+from podpool.agent.journal_reader import FORMAT, SnapshotFile, encode_frame
 from podpool.agent.pool import Pool
-from podpool.agent.records import AnyRecord, Assigned, NCAccepted, NCAdopted, NodeConfirmed, Snapshot, Unassigned
-from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
+from podpool.agent.records import (
+    AnyRecord,
+    Assigned,
+    NCAccepted,
+    NCAdopted,
+    NodeConfirmed,
+    SliceState,
+    Snapshot,
+    Unassigned,
+)
+from podpool.agent.secondary.shared_range_journal import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
 from podpool.agent.state import AGENT_JOURNAL, AgentState, read_agent_journal
 from podpool.cni.protocol import Attachment
 from tests.agent.clocks import SetClock
@@ -72,6 +82,20 @@ class TestRecordThatCannotBeApplied:
         assert state.pool.incomplete
         assert not state.fence.is_open()
         assert {"g1"} == set(state.pool.assigned)
+
+    def test_no_part_of_the_state_keeps_it(self) -> None:
+        """The pool can apply this snapshot, and is asked first; the slices cannot."""
+        slice_state = SliceState(assignment="a", name="n", network="x", range="not a range", slice="not a range")
+        snapshot = msgspec.structs.replace(opened(written(*HISTORY)).snapshot(), slices=(slice_state,))
+        assert snapshot.nc
+        file = SnapshotFile(journal_format=FORMAT, podpool="1.0", segment=2, state=snapshot)
+        disk = MemoryDisk()
+        asyncio.run(disk.replace("snapshot", encode_frame(msgspec.json.encode(file))))
+        state = AgentState(disk, SetClock(), fence_limit=600.0)
+        assert "cannot be applied" in state.open(boot_id="boot-1").damage
+        assert "" == state.pool.adopted_nc
+        assert {} == dict(state.pool.assigned)
+        assert not state.fence.is_open()
 
     @pytest.mark.parametrize("record", IMPOSSIBLE.values(), ids=IMPOSSIBLE)
     def test_what_was_before_it_is_the_state_and_the_next_agent_has_it_too(self, record: AnyRecord) -> None:

@@ -1,4 +1,4 @@
-"""Journals of development versions, which have no format number: an agent starts with the state that they have.
+"""Journals of earlier formats, with or without a number: an agent starts with the state that they have.
 
 `data/journals` has of each commit that wrote another format, made by its code:
 
@@ -7,7 +7,7 @@
   is that of the snapshot, `state.json` that after the segment. The agent of 2294e34 does not start, so its history is
   made by 7845a16, the first one of this format that does.
 
-`data/journals/history` is of the last commit without a number.
+`data/journals/history` is of the last commit without a number, `data/journals/format-1` of the last with the number 1.
 """
 
 import asyncio
@@ -22,19 +22,20 @@ from podpool.agent import records
 from podpool.agent.journal import GROUP_COMMIT_INTERVAL, Journal
 from podpool.agent.journal_frames import FRAMES, UNCHECKED_LENGTHS, frame_layout
 from podpool.agent.journal_reader import FORMAT, UnsupportedJournal, encode_frame, read_journal
-from podpool.agent.journal_upgrade import FORMER_FIELDS, FORMER_LINES, FORMER_TAGS
+from podpool.agent.journal_upgrade import DROPPED_FIELDS, FORMER_FIELDS, FORMER_LINES, FORMER_TAGS
 from podpool.agent.records import AnyRecord, CooldownForced, SliceAcquired, Snapshot
-from podpool.agent.secondary import shared_range_log
-from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, SharedAllocation
+from podpool.agent.secondary import shared_range_journal
+from podpool.agent.secondary.shared_range_journal import SHARED_RANGE_JOURNAL, SharedAllocation
 from podpool.agent.state import AGENT_JOURNAL, AgentState
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
-from tests.agent.secondary.test_shared_range_log import open_log
+from tests.agent.secondary.test_shared_range_journal import open_log
 from tests.kube.event_loops import run_virtual
 
 JOURNALS = Path(__file__).parent / "data" / "journals"
 SEGMENT, LATER, SNAPSHOT, LINES = "segment.00000001", "segment.00000002", "snapshot", "shared-ranges.000004"
 UNCHECKED = ("3adcea5", "bf3bf72", "2c68e07", "4844de4", "7d61eaf", "6813594", "52c6528")
+NUMBERED = ("format-1",)
 COMMITS = (*UNCHECKED, "3ccb41b", "d1a2104", "59007cb", "1dfa9ca", "d9173ba", "2294e34")
 WITH_LINES = COMMITS[2:-1]
 NOT_VERSIONED = COMMITS[:8]
@@ -104,7 +105,7 @@ class TestHistories:
         state = opened(disk)
         asyncio.run(state.journal.compact())
         assert [SNAPSHOT] == disk.names()
-        assert b'"journal_format":1' in disk.written[SNAPSHOT]
+        assert b'"journal_format":2' in disk.written[SNAPSHOT]
         assert json_of(state) == json_of(opened(disk.after_kill()))
 
     @pytest.mark.parametrize("commit", COMMITS)
@@ -116,26 +117,27 @@ class TestHistories:
         assert not any((snapshot.unused, *assigned))
         assert (None, None) == (snapshot.confirmed, snapshot.node_confirmed)
 
-    def test_the_last_format_without_a_number_has_the_same_state(self) -> None:
+    @pytest.mark.parametrize("folder", ["history", "format-1/history"])
+    def test_the_last_formats_have_the_same_state(self, folder: str) -> None:
         clock = SetClock()
         clock.pass_time(10.0)
-        state = AgentState(disk_of("history", SEGMENT), clock, fence_limit=60.0, underlay=True)
+        state = AgentState(disk_of(folder, SEGMENT), clock, fence_limit=60.0, underlay=True)
         state.open(boot_id="boot-1")
-        found = json.loads((JOURNALS / "history" / "state.json").read_text())
+        found = with_assignments(json.loads((JOURNALS / folder / "state.json").read_text()))
         assert {name: each for name, each in found.items() if name != "journal"} == json_of(state)
 
 
 class TestRecords:
-    @pytest.mark.parametrize("commit", COMMITS)
+    @pytest.mark.parametrize("commit", [*COMMITS, *NUMBERED])
     def test_every_record_and_every_field_is_read(self, commit: str) -> None:
         """A field that is in no format would be refused."""
-        disk = disk_of(commit, SEGMENT)
+        disk, number = disk_of(commit, SEGMENT), int(commit in NUMBERED)
         found = read_journal(disk, AGENT_JOURNAL)
-        assert (0, False, 0) == (found.torn, found.damaged, found.format)
+        assert (0, False, number) == (found.torn, found.damaged, found.format)
         content = disk.written[SEGMENT]
-        assert len(list(frame_layout(content).payloads(content))) == len(found.records)
+        assert len(list(frame_layout(content).payloads(content))) == len(found.records) + number  # with its header
 
-    @pytest.mark.parametrize("commit", COMMITS)
+    @pytest.mark.parametrize("commit", [*COMMITS, *NUMBERED])
     def test_a_snapshot_is_read(self, commit: str) -> None:
         [record] = read_journal(disk_of(commit, SNAPSHOT), AGENT_JOURNAL).records
         assert isinstance(record, Snapshot)
@@ -143,12 +145,12 @@ class TestRecords:
 
     def test_no_former_name_has_another_meaning_today(self) -> None:
         """So a record without a number is read in one way, whichever version wrote it."""
-        modules = (records, shared_range_log)
+        modules = (records, shared_range_journal)
         structs: dict[str, Any] = {name: each for module in modules for name, each in vars(module).items()}
         for name, renamed in FORMER_FIELDS.items():
             present = {each.encode_name for each in msgspec.structs.fields(structs[name])}
             assert present >= set(renamed.values())
-            assert present.isdisjoint(renamed)
+            assert present.isdisjoint({*renamed, *DROPPED_FIELDS.get(name, ())})
         tags = {each.__struct_config__.tag for each in structs.values() if hasattr(each, "__struct_config__")}
         assert tags >= set(FORMER_TAGS.values()) | {tag for tag, _ in FORMER_LINES.values()}
         assert tags.isdisjoint(FORMER_TAGS)
@@ -161,7 +163,7 @@ class TestRecords:
         snapshot = only_record(disk)
         assert isinstance(snapshot, Snapshot)
         [slice_] = snapshot.slices
-        assert (False, True, 3.0) == (slice_.acknowledged, slice_.recovering, slice_.cooldown_forced_at)
+        assert (False, True, 3.0) == (slice_.confirmed, slice_.recovering, slice_.cooldown_forced_at)
 
     @pytest.mark.parametrize(
         "record",
@@ -187,6 +189,14 @@ class TestRecords:
         with pytest.raises(UnsupportedJournal, match=rf"{SEGMENT}: record .* is not known"):
             opened(disk)
         assert before == disk.written
+
+
+def test_a_slice_of_an_earlier_format_is_suspended() -> None:
+    """Its Lease is no assignment: nothing of it is assigned before NodeSlices lists and confirms it."""
+    for folder, names in (("format-1/history", [SEGMENT]), ("2294e34/history", [SNAPSHOT, LATER])):
+        slices = opened(disk_of(folder, *names)).slices
+        assert {False} == {each.confirmed for each in slices}
+        assert any(each.assigned for each in slices)
 
 
 class TestSafeValues:
@@ -218,7 +228,7 @@ class TestSafeValues:
             written({"is": "snapshot", "slices": [SLICE | {"doubted_at": 1.0}]}, unchecked=unchecked)
         )
         assert isinstance(snapshot, Snapshot)
-        assert [(unchecked, not unchecked)] == [(each.recovering, each.acknowledged) for each in snapshot.slices]
+        assert [unchecked] == [each.recovering for each in snapshot.slices]
 
     @pytest.mark.parametrize(("address", "length"), [("10.0.0.7", 32), ("fd00::7", 128), ("unreadable", 32)])
     def test_an_assignment_without_a_network_container_has_a_host_route(self, address: str, length: int) -> None:
@@ -264,9 +274,11 @@ class TestLinesOfSharedRanges:
     def allocations(self, disk: MemoryDisk) -> list[SharedAllocation]:
         return list(open_log(disk.after_kill()).allocations.values())
 
-    def journal(self, disk: MemoryDisk) -> Journal[shared_range_log.AnySharedRangeRecord]:
+    def journal(self, disk: MemoryDisk) -> Journal[shared_range_journal.AnySharedRangeRecord]:
         known = tuple(self.allocations(disk))
-        journal = Journal(disk, SHARED_RANGE_JOURNAL, lambda: shared_range_log.SharedRangeSnapshot(allocations=known))
+        journal = Journal(
+            disk, SHARED_RANGE_JOURNAL, lambda: shared_range_journal.SharedRangeSnapshot(allocations=known)
+        )
         journal.open(lambda _: None)
         return journal
 
@@ -295,12 +307,12 @@ class TestLinesOfSharedRanges:
     def test_what_is_written_after_them_counts(self) -> None:
         disk = disk_of("d9173ba/history", LINES)
         first, *others = entries_of("d9173ba")
-        self.journal(disk).append(shared_range_log.SharedReleased(attachment=first.attachment))
+        self.journal(disk).append(shared_range_journal.SharedReleased(attachment=first.attachment))
         assert others == self.allocations(disk.after_kill())
 
     def test_they_do_not_count_after_a_snapshot(self) -> None:
         disk = disk_of("d9173ba/history", LINES)
-        empty = shared_range_log.SharedRangeSnapshot(allocations=())
+        empty = shared_range_journal.SharedRangeSnapshot(allocations=())
         asyncio.run(Journal(disk, SHARED_RANGE_JOURNAL, lambda: empty).compact())
         assert LINES in disk.names()
         assert [] == self.allocations(disk)
@@ -369,8 +381,6 @@ def expected(commit: str, name: str) -> dict[str, Any]:
         for each in state["assigned"]:
             each.update(prefix=24, gateway=ncs[each["grant"].get("nc", "")]["defaultGateway"])
     for each in state.get("slices", ()) if commit in UNCHECKED else ():
-        in_snapshot = each["lease"] in ("lease-1", "lease-2", "lease-3")
-        each.update({"acknowledged": False} if in_snapshot else {})
         doubted = each["lease"] in ("lease-4", "lease-5")
         each.update({"recovering": True} if doubted and commit in ("2c68e07", "4844de4") else {})
         if each.get("closed"):
@@ -379,4 +389,12 @@ def expected(commit: str, name: str) -> dict[str, Any]:
         state["incomplete"] = True
     if commit == "2c68e07":
         state["node_confirmed"] = [2.5, 1000002.5]
+    return with_assignments(state)
+
+
+def with_assignments(state: dict[str, Any]) -> dict[str, Any]:
+    """Return a state with the assignments that its Leases stand for: none is confirmed."""
+    for each in state.get("slices", ()):
+        each.pop("acknowledged", None)
+        each["assignment"] = each.pop("lease")
     return state

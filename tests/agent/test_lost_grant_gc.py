@@ -1,11 +1,18 @@
 """When a lost grant is certainly used by no sandbox."""
 
-from podpool.agent.lost_grant_gc import unused_lost_grants
+import asyncio
+
+from podpool.agent.lost_grant_gc import podless_sandboxes, unused_lost_grants
 from podpool.agent.pool import Pool
 from podpool.agent.records import Assigned, CooldownForced, NCAccepted, NCAdopted, PodIdentity
 from podpool.api.builtin import Pod, PodAnnotations, PodIP, PodMeta, PodSpec, PodStatus
 from podpool.cni.protocol import Attachment
+from tests.agent.disks import MemoryDisk
 from tests.agent.nc_samples import NC, grants, status
+from tests.agent.node_env import NodeEnv, in_node_env
+from tests.agent.sandbox_host import FOUND, SandboxHost
+
+LONG = 900.0
 
 
 def pool_with_lost(*, additional_nc: bool = False) -> Pool:
@@ -67,3 +74,99 @@ def test_a_static_pod_is_known_by_its_config_hash() -> None:
 def test_addresses_of_additional_ncs_are_never_shown() -> None:
     assert {"g2"} == unused(pool_with_lost(additional_nc=True), pod("a", "10.0.1.1"))
     assert {"g1", "g2", "b1"} == unused(pool_with_lost(additional_nc=True), pod("a"), added=("uid-a",))
+
+
+class TestSandboxesOfTheRuntime:
+    def test_one_without_pod_and_assignment_may_use_any(self) -> None:
+        assert ["b", "c"] == podless_sandboxes({"c": "uid-c", "b": "", "a": "uid-a"}, pool_with_lost(), [pod("a")])
+
+    def test_one_with_an_assignment_has_that_address(self) -> None:
+        pool = pool_with_lost()
+        attachment = Attachment(container_id="s", ifname="eth0")
+        pool.apply(Assigned(grant="g1", attachment=attachment, pod=PodIdentity(uid="uid-a")))
+        assert ["former"] == podless_sandboxes({"s": "uid-a", "former": "uid-a"}, pool, [])
+
+    def test_those_of_finished_host_network_and_static_pods_are_accounted_for(self) -> None:
+        pods = [pod("a", phase="Succeeded"), pod("b", host=True), pod("c", config_hash="hash")]
+        assert [] == podless_sandboxes({"a": "uid-a", "b": "uid-b", "c": "hash"}, pool_with_lost(), pods)
+
+
+class TestForceDeletedPod:
+    """Its sandbox runs on, and the journal is lost in the same boot."""
+
+    async def lose_journal(self, env: NodeEnv, host: SandboxHost) -> str:
+        """Return the address of the sandbox."""
+        await host.begin()
+        await host.start("outlives")
+        assert env.agent
+        (assignment,) = env.agent.pool.assigned.values()
+        await asyncio.sleep(FOUND)
+        await env.remove("outlives")
+        await env.kill()
+        env.disk = MemoryDisk()
+        await env.start(disk=env.disk, wait=False)
+        return assignment.grant.address
+
+    def available(self, env: NodeEnv) -> set[str]:
+        assert env.agent
+        pool = env.agent.pool
+        return {each.address for each in pool.grants.free() if each.id not in pool.lost}
+
+    def test_its_address_is_not_assigned_while_the_runtime_lists_the_sandbox(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            used = await self.lose_journal(env, host)
+            await asyncio.sleep(LONG)
+            for number in range(15):
+                await host.start(f"new-{number}")
+            assert env.agent
+            assert used not in {each.grant.address for each in env.agent.pool.assigned.values()}
+            (line,) = (each for each in env.warnings if "without a Pod may use them" in each)
+            assert "count=1 sandbox=outlives" in line
+            host.end("outlives")
+            await asyncio.sleep(FOUND)
+            assert used in self.available(env)
+
+        test()
+
+    def test_nothing_is_cleared_before_the_runtime_has_listed_its_sandboxes(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            host.reachable = False
+            used = await self.lose_journal(env, host)
+            await asyncio.sleep(LONG)
+            assert used not in self.available(env)
+            assert 1 == sum("before the runtime lists its sandboxes" in each for each in env.warnings)
+            host.end("outlives")
+            await asyncio.sleep(FOUND)
+            assert used not in self.available(env)
+            host.reachable = True
+            await asyncio.sleep(FOUND)
+            assert used in self.available(env)
+
+        test()
+
+    def test_a_list_of_another_runtime_clears_nothing(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env)
+            used = await self.lose_journal(env, host)
+            await asyncio.sleep(FOUND)
+            await host.start("new")
+            await asyncio.sleep(FOUND)
+            host.listed.clear()
+            await asyncio.sleep(LONG)
+            assert used not in self.available(env)
+
+        test()
+
+    def test_without_a_runtime_its_sandbox_is_assumed_to_have_ended(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            used = await self.lose_journal(env, SandboxHost(env, runtime=False))
+            await asyncio.sleep(LONG)
+            assert used in self.available(env)
+
+        test()

@@ -13,14 +13,16 @@ from podpool.agent.records import (
     LostGrantsCleared,
     NCAccepted,
     NCAdopted,
+    PoolGrant,
     ReleasePending,
+    Snapshot,
     Started,
     Stopped,
     Unassigned,
 )
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 from tests.agent.nc_samples import NC, grants, status
 
 COOLDOWN = 30.0
@@ -66,6 +68,14 @@ class TestAssign:
         assert ["g1", "g2", "g3", None] == [
             assign(pool, Attachment(container_id=c, ifname="eth0"), now=9.0) for c in "abcd"
         ]
+
+    def test_the_order_in_a_snapshot_does_not_shorten_a_cooldown(self) -> None:
+        uses = {"g1": 50.0, "g2": 10.0, "g3": 30.0}
+        used = tuple(PoolGrant(id=each, address="10.0.0.9", since=at, used=True) for each, at in uses.items())
+        pool = after(Pool(), Snapshot(boot_id="boot-1", adopted_nc=NC, nc=status(1, grants(1, 2, 3)), used=used))
+        assert ["g3", "g1"] == [each.id for each in pool.cooling_down(now=45.0, cooldown=COOLDOWN)]
+        assert 60.0 == pool.next_cooled_down(now=45.0, cooldown=COOLDOWN)
+        assert ["g2", "g3", None] == [assign(pool, each, now=60.0) for each in (A, B, C)]
 
     def test_a_used_address_cools_down_before_it_is_assigned_again(self) -> None:
         pool = pool_of(1)

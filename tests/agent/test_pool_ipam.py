@@ -457,7 +457,7 @@ class TestFence:
         await env.kube.merge_patch(NODE_NETWORK_CONFIGS, NODE, answer, namespace=SYSTEM)
         await asyncio.sleep(SETTLE_TIME)
         assert {"nc-1"} == agent.pool.closed_ncs
-        assert any("network container adopted" in line and "former=nc-1" in line for line in env.logs)
+        assert any("network container replaced" in line and "former=nc-1" in line for line in env.logs)
         new = await env.add("b")
         await env.call("DEL", "a")
         await env.write_status(version=99, grants={"old": "10.0.7.7"}, nc="nc-1")

@@ -21,7 +21,7 @@ from podpool.agent.records import (
     Unassigned,
 )
 from podpool.cni.protocol import Attachment
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 from tests.agent.nc_samples import NC, status
 
 attachments = st.sampled_from([Attachment(container_id=each, ifname="eth0") for each in "abcdef"])

@@ -4,17 +4,21 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
 
-from podpool.agent.deps import no_netns_gone
+from podpool.agent.deps import AgentDeps, no_netns_gone
 from podpool.agent.netns import MAX_PATH, NetnsProbe, present_netns, recorded_netns
-from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS, is_mass_loss
+from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS, RuntimeObservations, SandboxInterface, is_mass_loss
 from podpool.api.builtin import PODS
 from podpool.api.whereabouts import IP_POOLS
+from podpool.cni.protocol import Attachment
 from podpool.core.settings import Settings
 from podpool.core.two_observations import OBSERVATION_INTERVAL
+from tests.agent.clocks import SetClock
+from tests.agent.disks import MemoryDisk
 from tests.agent.node_env import SYSTEM, NodeEnv, in_node_env
 from tests.agent.sandbox_host import FOUND, SHARED, SLICED, SandboxHost
 
@@ -32,6 +36,12 @@ def on_host(test: Test, *, runtime: bool = True) -> None:
         await test(host)
 
     run()
+
+
+def interface(sandbox: str) -> SandboxInterface:
+    """Return an interface as a journal of an older agent has it."""
+    attachment = Attachment(container_id=sandbox, ifname="eth0")
+    return SandboxInterface(attachment=attachment, pod="", pod_uid="uid", netns="", added=0.0, addresses=())
 
 
 @pytest.mark.parametrize("ipam", [None, SLICED, SHARED], ids=["pool", "slice", "shared range"])
@@ -175,8 +185,65 @@ class TestRuntime:
 
         on_host(test)
 
+    def test_while_it_does_not_respond_pods_are_compared(self) -> None:
+        async def test(host: SandboxHost) -> None:
+            await host.start("lost")
+            await host.start("kept")
+            await asyncio.sleep(FOUND)
+            host.responds = False
+            await host.lose("lost")
+            await asyncio.sleep(FOUND)
+            assert {"kept"} == await host.holders()
+
+        on_host(test)
+
+    def test_a_sandbox_of_which_the_time_of_the_add_is_not_known_counts_from_the_start_of_the_agent(self) -> None:
+        """Older agents did not record it."""
+
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host, clock, none = SandboxHost(env), SetClock(), frozenset[str]()
+            clock.pass_time(10 * ADD_CHAIN_SECONDS)
+            deps = AgentDeps(
+                node="node-1",
+                boot_id="boot-1",
+                kube=env.kube,
+                disk=MemoryDisk(),
+                clock=clock,
+                rng=Random(1),  # noqa: S311  seeded
+                runtime=host,
+            )
+            runtime = RuntimeObservations(deps)
+            held = listed, unlisted = interface("listed"), interface("unlisted")
+            host.list_sandbox(listed.sandbox, uid="uid")
+            for _ in range(5):
+                assert not await runtime.observe(held, pods=none)
+                clock.pass_time(OBSERVATION_INTERVAL)
+            clock.pass_time(ADD_CHAIN_SECONDS)
+            assert not await runtime.observe(held, pods=none)
+            clock.pass_time(OBSERVATION_INTERVAL)
+            assert {unlisted} == await runtime.observe(held, pods=none)
+
+        test()
+
 
 class TestPods:
+    def test_pods_that_are_not_listed_yet_are_not_gone(self) -> None:
+        @in_node_env
+        async def test(env: NodeEnv) -> None:
+            host = SandboxHost(env, runtime=False)
+            await host.begin()
+            await host.start("kept")
+            await env.kill()
+            host.namespaces.clear()
+            env.transport.hide("/api/v1/pods")
+            await env.start(wait=False)
+            await asyncio.sleep(LONG)
+            assert env.agent
+            assert {"kept"} == {each.attachment.container_id for each in env.agent.pool.assigned.values()}
+
+        test()
+
     def test_the_sandbox_of_a_force_deleted_pod_keeps_its_address_while_its_namespace_exists(self) -> None:
         @in_node_env
         async def test(env: NodeEnv) -> None:
@@ -289,6 +356,36 @@ class TestMassLoss:
             assert 1 == sum("at once" in line for line in env.warnings)
 
         test()
+
+    def test_what_the_runtime_does_not_list_is_released_if_its_namespaces_are_gone(self) -> None:
+        """The runtime was killed and its state deleted: every Pod gets a new sandbox, and Pods show no loss."""
+
+        async def test(host: SandboxHost) -> None:
+            uids = {f"{number}": await host.bind(f"pod-{number}") for number in range(8)}
+            for number, uid in uids.items():
+                await host.start(f"former-{number}", uid=uid)
+            await asyncio.sleep(FOUND)
+            host.end(*(f"former-{number}" for number in uids))
+            for number, uid in uids.items():
+                await host.start(f"present-{number}", uid=uid)
+            await asyncio.sleep(FOUND)
+            assert {f"present-{number}" for number in uids} == await host.holders()
+
+        on_host(test)
+
+    def test_also_while_only_other_pods_of_the_node_have_sandboxes(self) -> None:
+        """All addresses are held by the former ones, so that only Pods on the host network have new sandboxes."""
+
+        async def test(host: SandboxHost) -> None:
+            for name in "abcdefgh":
+                await host.start(name)
+            await asyncio.sleep(FOUND)
+            host.end(*"abcdefgh")
+            host.list_sandbox("proxy", uid=await host.bind("proxy"))
+            await asyncio.sleep(FOUND)
+            assert set() == await host.holders()
+
+        on_host(test)
 
     def test_what_only_pods_show_is_held_back(self) -> None:
         """The agent sees no network namespace, and the API server no Pod."""
@@ -456,12 +553,19 @@ class TestNetns:
     def test_a_file_system_that_does_not_respond_blocks_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
         blocked = threading.Event()
         monkeypatch.setattr("podpool.agent.netns.PROBE_TIMEOUT", 0.05)
-        monkeypatch.setattr("podpool.agent.netns._is_gone", lambda _path: blocked.wait(10.0))
+        probed: list[str] = []
+
+        def is_gone(path: str) -> bool:
+            probed.append(path)
+            return blocked.wait(10.0)
+
+        monkeypatch.setattr("podpool.agent.netns._is_gone", is_gone)
 
         async def test() -> None:
             probe = NetnsProbe()
             assert frozenset() == await probe.gone({"/nfs/x"})
             assert frozenset() == await probe.gone({"/nfs/x"})  # no second thread
+            assert ["/nfs/x"] == probed
             blocked.set()
 
         asyncio.run(test())

@@ -4,6 +4,7 @@ from typing import Any
 
 ACN = "acn.azure.com"
 WHEREABOUTS = "whereabouts.cni.cncf.io"
+PODPOOL = "podpool.io"
 
 CONTAINER = {
     "id": "3b0f6f0c-0000-4000-8000-000000000001",
@@ -46,6 +47,47 @@ WHOLE: dict[str, dict[str, Any]] = {
             ]
         },
     },
+    "NodeSlices": {
+        "spec": {
+            "nodeUID": "u2",
+            "assignments": [
+                {
+                    "id": "a",
+                    "network": "red",
+                    "range": "10.0.0.0/8",
+                    "slice": "10.0.1.0/24",
+                    "confirmed": "k",
+                    "returnReason": "it is not used",
+                }
+            ],
+            "former": [
+                {
+                    "nodeUID": "u1",
+                    "bootID": "b1",
+                    "assignments": [{"id": "f", "range": "10.0.0.0/8", "slice": "10.0.0.0/24"}],
+                }
+            ],
+        },
+        "status": {
+            "protocol": 1,
+            "nodeUID": "u2",
+            "bootID": "b2",
+            "inventory": "i",
+            "rolledBack": "17",
+            "slices": [
+                {
+                    "id": "a",
+                    "network": "red",
+                    "range": "10.0.0.0/8",
+                    "slice": "10.0.1.0/24",
+                    "acknowledgement": "k",
+                    "held": True,
+                    "inUse": True,
+                    "returned": True,
+                }
+            ],
+        },
+    },
 }
 PLACES = {
     "NodeNetworkConfig": (ACN, "v1alpha", "nodenetworkconfigs"),
@@ -54,19 +96,21 @@ PLACES = {
     "IPPool": (WHEREABOUTS, "v1alpha1", "ippools"),
     "OverlappingRangeIPReservation": (WHEREABOUTS, "v1alpha1", "overlappingrangeipreservations"),
     "NodeSlicePool": (WHEREABOUTS, "v1alpha1", "nodeslicepools"),
+    "NodeSlices": (PODPOOL, "v1alpha1", "nodeslices"),
 }
 
 
 def path(kind: str, namespace: str = "default") -> str:
     group, version, plural = PLACES[kind]
-    return f"/apis/{group}/{version}/namespaces/{namespace}/{plural}"
+    return f"/apis/{group}/{version}/{'' if group == PODPOOL else f'namespaces/{namespace}/'}{plural}"
 
 
 def head(kind: str, name: str, namespace: str = "default") -> dict[str, Any]:
     group, version, _ = PLACES[kind]
-    return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": {"name": name, "namespace": namespace}}
+    meta = {"name": name} if group == PODPOOL else {"name": name, "namespace": namespace}
+    return {"apiVersion": f"{group}/{version}", "kind": kind, "metadata": meta}
 
 
 def apart(kind: str) -> bool:
     """Whether a kind's status is written apart."""
-    return PLACES[kind][0] == ACN
+    return PLACES[kind][0] in {ACN, PODPOOL}

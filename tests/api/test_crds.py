@@ -122,6 +122,9 @@ class TestRealServer:
                 {**WHOLE["NodeSlicePool"], "status": {"allocations": [{"nodeName": "n", "sliceRange": "here"}]}},
                 r"status.allocations\[0\].sliceRange in body should match",
             ),
+            ("NodeSlices", {"spec": {"assignments": [{"id": "a", "range": "10.0.0.0/8"}]}}, "slice: Required value"),
+            ("NodeSlices", {"spec": {"assignments": [{"slice": "here"}]}}, r"assignments\[0\].slice in body"),
+            ("NodeSlices", {"status": {"slices": [{"held": True}]}}, r"slices\[0\].id: Required value"),
         ],
     )
     def test_what_is_wrong_is_refused_with_a_sentence(
@@ -154,6 +157,7 @@ class TestKubectl:
                 ["NAME", "POD", "INTERFACE", "AGE"],
             ),
             ("NodeSlicePool", "nodeslicepool", ["NAME", "RANGE", "SLICE SIZE", "AGE"]),
+            ("NodeSlices", "nodeslices", ["NAME", "PROTOCOL", "AGE"]),
         ],
     )
     def test_it_prints_the_columns(

@@ -25,8 +25,8 @@ from podpool.api.whereabouts import (
     ReservationSpec,
     SliceAllocation,
 )
-from podpool.kube.api_connection import from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
 from tests.api.sample_objects import WHOLE, head, path
 from tests.api.upstream_schemas import azure, whereabouts

@@ -6,9 +6,9 @@ import asyncio
 import random
 from typing import TYPE_CHECKING
 
-from bench.slices_transports import ADDING, NAMESPACE, CountingTransport, SharedWatches
+from bench.slices_transports import ADDING, CountingTransport, SharedWatches
 from podpool.api.crds import crd_manifests
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
+from podpool.api.node_slices import NODE_SLICES, NodeSlices
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
 from podpool.kube.informer import Informer
@@ -42,24 +42,22 @@ class Nodes:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def follow(self, node: str, transport: Transport) -> Informer[IPPool]:
+    def follow(self, node: str, transport: Transport) -> Informer[NodeSlices]:
         made = Informer(
             KubeClient(transport),
-            IP_POOLS,
+            NODE_SLICES,
             rng=random.Random(2),  # noqa: S311  seeded
-            namespace=NAMESPACE,
-            labels=f"{NODE_UID_LABEL}={node}",
+            fields=f"metadata.name={node}",
         )
         self._tasks.append(asyncio.create_task(made.run()))
         return made
 
-    async def make(self, name: str, node: str) -> None:
-        meta = {"name": name, "namespace": NAMESPACE, "labels": {NODE_UID_LABEL: node}}
-        await self.kube.create(IP_POOLS, {"metadata": meta, "spec": {"range": "10.0.0.0/24", "allocations": {}}})
+    async def make(self, node: str) -> None:
+        await self.kube.create(NODE_SLICES, {"metadata": {"name": node}})
 
-    async def fill(self, name: str) -> None:
-        entry = {"1": {"id": "box", "podref": "default/web", "ifname": "net1"}}
-        await self.kube.merge_patch(IP_POOLS, name, {"spec": {"allocations": entry}}, namespace=NAMESPACE)
+    async def assign(self, node: str, *numbers: int) -> None:
+        slices = [{"id": str(each), "range": "10.0.0.0/16", "slice": f"10.0.{each}.0/24"} for each in numbers]
+        await self.kube.merge_patch(NODE_SLICES, node, {"spec": {"assignments": slices}})
 
 
 def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
@@ -76,15 +74,17 @@ def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
 
 def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
     async def story(nodes: Nodes) -> None:
-        await nodes.make("before", "a")
-        follower = nodes.follow("a", nodes.shared)
+        await nodes.make("a")
+        first, second = nodes.follow("a", nodes.shared), nodes.follow("b", nodes.shared)
         await asyncio.sleep(1)
-        await nodes.make("after", "a")
-        await nodes.make("others", "b")
-        await nodes.fill("before")
-        await nodes.kube.delete(IP_POOLS, "after", namespace=NAMESPACE)
+        await nodes.make("b")
+        await nodes.assign("a", 1)
         await asyncio.sleep(1)
-        assert {"before": ["1"]} == {each.metadata.name: [*each.spec.allocations] for each in follower.cache.values()}
+        assert ["b"] == [each.metadata.name for each in second.cache.values()]
+        await nodes.kube.delete(NODE_SLICES, "b")
+        await asyncio.sleep(1)
+        shown = {each.metadata.name: [one.id for one in each.spec.assignments] for each in first.cache.values()}
+        assert ({"a": ["1"]}, []) == (shown, [*second.cache.values()])
 
     with_nodes(story)
 
@@ -96,9 +96,11 @@ def test_it_receives_as_much_as_over_a_road_of_its_own_but_for_the_heads_of_list
         nodes.follow("a", shared)
         await asyncio.sleep(1)
         heads = own.received - shared.received
+        for node in ("a", "b"):
+            await nodes.make(node)
         for number in range(20):
-            await nodes.make(f"mine-{number}", "a")
-            await nodes.make(f"others-{number}", "b")
+            await nodes.assign("a", number)
+            await nodes.assign("b", number)
         await asyncio.sleep(1)
         assert heads == own.received - shared.received
         assert 20 * 100 < shared.received
@@ -115,7 +117,7 @@ def test_watches_that_nothing_happens_on_last() -> None:
         await asyncio.sleep(1)
         begun = transport.calls
         await asyncio.sleep(200)
-        await nodes.make("late", "a")
+        await nodes.make("a")
         await asyncio.sleep(1)
         assert begun == transport.calls
         assert 1 == len(list(follower.cache.values()))
@@ -127,10 +129,10 @@ def test_only_calls_of_an_add_count_as_during_adds() -> None:
     async def story(nodes: Nodes) -> None:
         transport = CountingTransport(nodes.shared, "token")
         kube = KubeClient(transport)
-        await kube.list(IP_POOLS, namespace=NAMESPACE)
+        await kube.list(NODE_SLICES)
         ADDING.set(True)
-        await nodes.make("mine", "a")
-        await kube.get(IP_POOLS, "mine", namespace=NAMESPACE)
+        await nodes.make("a")
+        await kube.get(NODE_SLICES, "a")
         assert (1, 2, 0) == (transport.during_adds, transport.calls, transport.writes)
 
     with_nodes(story)

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from podpool.api.builtin import LEASES, NODES, PODS
+from podpool.api.builtin import CONFIG_MAPS, LEASES, NODES, PODS
 from podpool.api.crds import multus_crd_manifest
 from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.node_slices import FINALIZER, NODE_SLICES
 from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.cli.commands.adopt import WhereaboutsMigrator, as_text
 from podpool.cli.main import main
@@ -180,13 +181,18 @@ class TestRevert:
         spec = {"range": "10.8.3.0/24", "allocations": {"7": entry}}
         await cluster.kube.create(IP_POOLS, {"metadata": meta, "spec": spec})
         await cluster.kube.create(LEASES, {"metadata": meta, "spec": {"holderIdentity": "one/uid"}})
+        assigned = {"id": "a1", "network": "fast", "range": SLICES, "slice": "10.8.3.0/24"}
+        named = {"name": "one", "finalizers": [FINALIZER]}
+        slices = {"nodeUID": node.metadata.uid, "assignments": [assigned]}
+        await cluster.kube.create(NODE_SLICES, {"metadata": named, "spec": slices})
         await cluster.run("web", sliced="10.8.3.7")
 
     @in_cluster
     async def test_metadata_is_removed_and_entries_stay(self, cluster: Cluster) -> None:
         await self.create_slice(cluster)
         report = await cluster.migrator().revert()
-        assert ["ippool/fast-one-10.8.3.0-24", "lease/fast-one-10.8.3.0-24"] == [each.where for each in report.steps]
+        steps = ["ippool/fast-one-10.8.3.0-24", "lease/fast-one-10.8.3.0-24", "nodeslices/one"]
+        assert steps == [each.where for each in report.steps]
         before = await cluster.entries()
         assert (await cluster.migrator().revert(apply=True)).consistent
         pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
@@ -194,35 +200,33 @@ class TestRevert:
         assert ({"kept": "yes"}, {}) == (pool.metadata.labels, pool.metadata.annotations)
         assert ("", {}) == (lease.spec.holder_identity or "", lease.metadata.annotations)
         assert before == await cluster.entries()
+        assert [] == [*(await cluster.kube.list(NODE_SLICES)).items]
+        assert [] == [*(await cluster.kube.list(CONFIG_MAPS, namespace=SYSTEM)).items]
         assert () == (await cluster.migrator().revert()).steps
 
     @in_cluster
-    async def test_metadata_of_node_slice_pools_and_nodes_is_removed(self, cluster: Cluster) -> None:
+    async def test_metadata_of_node_slice_pools_is_removed(self, cluster: Cluster) -> None:
         notes = {"podpool.io/network": "fast", "podpool.io/waiting": "two", "kept": "yes"}
         meta = {"name": "fast", "namespace": SYSTEM, "annotations": notes}
         table = {"metadata": meta, "spec": {"range": SLICES, "sliceSize": "/24"}, "status": {"allocations": []}}
         await cluster.kube.create(NODE_SLICE_POOLS, table)
-        talk = {"podpool.io/slice-inventory": "word", "podpool.io/slice-report": "{}", "podpool.io/mine": "yes"}
-        await cluster.kube.merge_patch(NODES, "one", {"metadata": {"annotations": talk}})
-        assert ["nodeslicepool/fast", "node/one"] == [each.where for each in (await cluster.migrator().revert()).steps]
+        await cluster.kube.merge_patch(NODES, "one", {"metadata": {"annotations": {"podpool.io/mine": "yes"}}})
+        assert ["nodeslicepool/fast"] == [each.where for each in (await cluster.migrator().revert()).steps]
         assert (await cluster.migrator().revert(apply=True)).consistent
         fast = await cluster.kube.get(NODE_SLICE_POOLS, "fast", namespace=SYSTEM)
         assert {"kept": "yes"} == fast.metadata.annotations
         assert {"podpool.io/mine": "yes"} == (await cluster.kube.get(NODES, "one")).metadata.annotations
 
     @in_cluster
-    async def test_a_running_agent_with_a_slice_blocks_it(self, cluster: Cluster) -> None:
+    async def test_a_running_agent_blocks_it(self, cluster: Cluster) -> None:
         await self.create_slice(cluster)
 
         async def agent() -> None:
             while True:
                 await asyncio.sleep(0.5)
-                asked = (await cluster.kube.get(NODES, "one")).metadata.annotations.get("podpool.io/slice-inventory")
-                if asked:
-                    report = json.dumps({"inventory": asked})
-                    await cluster.kube.merge_patch(
-                        NODES, "one", {"metadata": {"annotations": {"podpool.io/slice-report": report}}}
-                    )
+                for asked in (await cluster.kube.list(CONFIG_MAPS, namespace=SYSTEM)).items:
+                    status = {"status": {"protocol": 1, "inventory": asked.data["request"]}}
+                    await cluster.kube.merge_patch(NODE_SLICES, "one", status, subresource="status")
 
         running = asyncio.get_running_loop().create_task(agent())
         with pytest.raises(InvalidInput, match="'one': are still running"):
@@ -230,6 +234,7 @@ class TestRevert:
         running.cancel()
         pool = await cluster.kube.get(IP_POOLS, "fast-one-10.8.3.0-24", namespace=SYSTEM)
         assert NODE_UID_LABEL in pool.metadata.labels
+        assert 1 == len((await cluster.kube.list(NODE_SLICES)).items)
 
     @in_cluster
     async def test_a_running_controller_blocks_it(self, cluster: Cluster) -> None:

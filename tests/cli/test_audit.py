@@ -179,7 +179,10 @@ def test_a_slice_of_two_nodes(cluster: SmallCluster) -> None:
     cluster.create(
         *WHEREABOUTS, "ippools", {"metadata": {"name": "one-10.9.0.0-28", "annotations": notes}, "spec": spec}
     )
-    assert [(3, "slice-shared", "nodeslicepool/storage")] == findings(cluster)
+    assert [
+        (3, "slice-shared", "nodeslicepool/storage"),
+        (2, "pool-without-slice", "ippool/one-10.9.0.0-28"),
+    ] == findings(cluster)
 
 
 def test_a_violation_that_resolves_itself_does_not_count(cluster: SmallCluster) -> None:

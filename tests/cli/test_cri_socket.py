@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from podpool.cli.commands import agent
-from podpool.cli.commands.agent import choose_cri_socket, find_cri_sockets
+from podpool.cli.commands.agent import choose_cri_socket, find_cri_sockets, runtime_at
 from podpool.core.errors import InvalidInput
+from podpool.runtime.transport import Unreachable
 from tests.agent.cri_server import CRIServer, listening
 
 
@@ -57,3 +58,26 @@ class TestChoice:
                 assert (containerd, crio)[chosen] == await choose_cri_socket((containerd, crio))
 
         asyncio.run(choose())
+
+
+class TestARuntimeThatStartsLater:
+    def test_its_socket_is_found_at_the_next_list(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        paths = [tmp_path / name for name in ("containerd.sock", "crio.sock")]
+        monkeypatch.setattr(agent, "CRI_SOCKETS", tuple(map(str, paths)))
+
+        async def check() -> None:
+            runtime = runtime_at("auto")
+            assert runtime is not None
+            assert await runtime.list_sandboxes() is None
+            async with listening(paths[0], CRIServer(grpc_status="12").serve):
+                with pytest.raises(Unreachable):
+                    await runtime.list_sandboxes()
+                async with listening(paths[1], CRIServer().serve):
+                    assert {} == await runtime.list_sandboxes()
+            with pytest.raises(Unreachable):  # it has responded: that it is gone is a failure
+                await runtime.list_sandboxes()
+
+        asyncio.run(check())
+
+    def test_without_the_option_there_is_none(self) -> None:
+        assert runtime_at("none") is None

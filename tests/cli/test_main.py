@@ -111,7 +111,7 @@ class TestUsageErrors:
             (("nodes", "--outptu"), "unknown flag --outptu; did you mean '--output'? See 'podpool nodes --help'"),
             (("nodes", "-o", "text"), "--output 'text': use one of table, wide, json, yaml"),
             (("nodes", "-o"), "-o/--output: expected one argument; see 'podpool nodes --help'"),
-            (("why",), "the following arguments are required: POD; see 'podpool why --help'"),
+            (("who",), "the following arguments are required: ADDRESS; see 'podpool who --help'"),
             (("why", "a", "b"), "unexpected argument 'b'; see 'podpool why --help'"),
             (("up", "--nodes", "many"), "--nodes 'many': is not an integer"),
             (("nodes", "--waiting=maybe"), "--waiting 'maybe': use true or false"),

@@ -187,11 +187,14 @@ def test_slices_of_a_network() -> None:
         cluster.create(*whereabouts, "ippools", {**pool, "spec": {"range": "10.9.0.0/28", "allocations": {"1": entry}}})
         _, lines, _ = run(cluster, status.slices, Output.WIDE, network="")
         assert [
-            "NETWORK  RANGE        SLICE  SLICES  TAKEN  USED  SIZE  NODES-WAITING  FULLEST",
-            "storage  10.9.0.0/24  /28    16      1      1     14    0              one 1/14",
-        ] == lines
+            "NETWORK RANGE SLICE SLICES ASSIGNED IN-USE RETURNING WAITING ADDRESSES SIZE LOST FULLEST",
+            "storage 10.9.0.0/24 /28 16 1 1 0 0 1 14 0 one 1/14",
+        ] == [" ".join(line.split()) for line in lines]
         _, lines, _ = run(cluster, status.slices, network="storage")
-        assert ["NODE  SLICE        USED  SIZE", "one   10.9.0.0/28  1     14"] == lines
+        assert [
+            "NODE  SLICE        STATE   ADDRESSES  SIZE",
+            "one   10.9.0.0/28  in use  1          14",
+        ] == lines
 
 
 def test_nodes_that_wait_for_slices_are_in_status_slices_and_why() -> None:
@@ -203,17 +206,30 @@ def test_nodes_that_wait_for_slices_are_in_status_slices_and_why() -> None:
         cluster.create(*whereabouts, "nodeslicepools", {"metadata": meta, **divided})
         _, lines, _ = run(cluster, status.status)
         assert "Every Pod has an address. 1 node waits for a slice of network storage." == lines[0]
+        remedy = "use a larger range, such as 10.9.0.0/27, or node_slice_size /29 (6 addresses per node; a node keeps"
+        assert lines[1].startswith(f"storage: 1 nodes have a slice; {remedy}")
+        assert "nodes       2, 1 without a slice" in lines
         assert "networks    1 secondary, 0 addresses in use, nodes wait for slices of storage" in lines
-        assert colored_status(cluster)[1].startswith("\x1b[33m")
+        assert colored_status(cluster)[1].startswith("\x1b[1;31m")
         _, lines, _ = run(cluster, status.slices, network="")
-        assert ("NODES-WAITING", "1") == (lines[0].split()[-1], lines[1].split()[-1])
+        assert ("WAITING", "1") == (lines[0].split()[7], lines[1].split()[7])
+        assert remedy in lines[3]
+        _, lines, _ = run(cluster, status.slices, network="storage")
+        assert ["one", "-", "waiting", "-", "-"] == lines[2].split()
+        _, lines, _ = run(cluster, status.slices, Output.JSON, network="storage")
+        assert ["one"] == json.loads("\n".join(lines))["waiting_nodes"]
+        code, lines, _ = run(cluster, history.explain, pod="", namespace="", node="one")
+        assert (1, "Node one waits for a slice of network storage: all slices are assigned.") == (
+            code,
+            lines[0],
+        )
         pod = {"metadata": {"name": "db-0", "annotations": {"k8s.v1.cni.cncf.io/networks": "storage"}}}
         found = cluster.store.registry.find("", "v1", "pods")
         head = {"apiVersion": "v1", "kind": "Pod"}
         cluster.store.create(found, {**head, **pod, "spec": {"nodeName": "one"}}, namespace="default")
         _, lines, _ = run(cluster, history.explain, pod="db-0", namespace="default")
         assert "default/db-0: Node one waits for a slice of network storage: all slices are assigned." == lines[0]
-        assert "node_slice_size" in lines[1]
+        assert f"For storage, {remedy}" in lines[1]
 
 
 @pytest.mark.parametrize(

@@ -34,6 +34,16 @@ conf_dir = "{home}/net.d"
 STATUS = "/runtime.v1.RuntimeService/Status"
 
 
+class Body:
+    """Keeps the body of a response."""
+
+    def __init__(self) -> None:
+        self.data = b""
+
+    def feed(self, data: bytes) -> None:
+        self.data += data
+
+
 @pytest.mark.parametrize("offered", [True, False])
 def test_containerd_uses_status_if_cni_1_1_is_offered(tmp_path: Path, offered: bool) -> None:
     plugins, commands = tmp_path / "bin", tmp_path / "commands"
@@ -51,11 +61,12 @@ def test_containerd_uses_status_if_cni_1_1_is_offered(tmp_path: Path, offered: b
     )
     try:
         daemon.start()
-        answer = asyncio.run(CRIClient(str(tmp_path / "c.sock"))._call(STATUS))  # noqa: SLF001  another method
+        answer = Body()
+        asyncio.run(CRIClient(str(tmp_path / "c.sock"))._call(STATUS, answer))  # noqa: SLF001  another method
     finally:
         daemon.kill()
-    assert b"NetworkReady" in answer
-    assert b"NetworkPluginNotReady" not in answer
+    assert b"NetworkReady" in answer.data
+    assert b"NetworkPluginNotReady" not in answer.data
     assert offered == commands.exists()
     if offered:
         assert {"STATUS"} == set(commands.read_text().split())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from parts.postgres import Postgres
 
-PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
+PLANE = (pytest.mark.real, pytest.mark.xdist_group("controllers"))
 TEMPLATE = "controller_template"
 
 _number = itertools.count(1)

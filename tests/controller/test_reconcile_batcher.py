@@ -12,7 +12,7 @@ from podpool.controller.reconcile_batcher import RELOAD_BACKOFF_BASE, LeaderTerm
 from podpool.core.scaling import Scaler
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import StaleTerm, SubnetFull
+from podpool.ledger.errors import Invalid, StaleTerm, SubnetFull
 from podpool.ledger.messages import (
     ErrorResponse,
     NetworkContainerList,
@@ -170,3 +170,24 @@ def test_a_stale_term_ends_the_session() -> None:
 
     with pytest.raises(StaleTerm, match="newer leader"):
         run(scenario)
+
+
+def test_a_call_that_cannot_be_read_fails_only_the_request_that_causes_it() -> None:
+    """The ledger rejects a body with a NUL character as a whole; the other nodes' requests are sent without it."""
+
+    async def scenario(session: ReconcileBatcher, ledger: FakeLedger) -> None:
+        def reject(call: ReconcileRequest) -> Response:
+            if any(each.boot_id == "evil" for each in call.items):
+                return Response(400, msgspec.json.encode(ErrorResponse(error="invalid", message="NUL")))
+            return ledger.grant(call)
+
+        ledger.respond = reject
+        evil = msgspec.structs.replace(item("n3"), boot_id="evil")
+        requests = [*map(item, ("n0", "n1", "n2")), evil, *map(item, ("n4", "n5", "n6"))]
+        results = await asyncio.gather(*map(session.reconcile, requests), return_exceptions=True)
+        assert [3] == [index for index, each in enumerate(results) if isinstance(each, Invalid)]
+        assert 6 == sum(isinstance(each, NetworkContainerState) for each in results)
+
+    ledger, _ = run(scenario)
+    assert [] == ledger.reloads
+    assert sorted({each.number for each in ledger.calls}) == [each.number for each in ledger.calls]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from podpool.controller.allocation_controller import RESYNC_INTERVAL
 from podpool.controller.ledger_health import CONDITION, GRACE_PERIOD
 from podpool.controller.settings import Scarcity
-from podpool.core.batch_policy import Load, batch_ladder
+from podpool.core.batch_ladder import Load, batch_ladder
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.convergence import write_state
 from podpool.lab.sim.network import NetworkMessage

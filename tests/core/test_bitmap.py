@@ -52,6 +52,7 @@ class BitmapMachine(RuleBasedStateMachine):
     @invariant()
     def same_as_a_plain_set(self) -> None:
         assert lowest_absent(self.plain, self.bitmap.size) == self.bitmap.first_absent()
+        assert len(self.plain) == self.bitmap.count
 
     def teardown(self) -> None:
         if hasattr(self, "plain"):

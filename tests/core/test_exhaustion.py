@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.batch_policy import Load
+from podpool.core.batch_ladder import Load
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.scaling import Scaler
 

@@ -109,3 +109,12 @@ def test_an_error_can_be_pickled() -> None:
 def test_a_number_too_long_for_python_is_reported() -> None:
     with pytest.raises(InvalidInput, match=r"^offset \(a number too long to print\): is outside 10.0.0.0/8$"):
         RANGE.at(10**5000)
+
+
+def test_a_value_nested_too_deep_for_python_is_reported() -> None:
+    value: list[object] = []
+    for _ in range(5000):
+        value = [value]
+    assert "ipam (a value nested too deep to print): must be an object" == str(
+        InvalidInput("ipam", value, "must be an object")
+    )

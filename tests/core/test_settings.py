@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.core.cooldown import CooldownLevels
+from podpool.core.cooldown_levels import CooldownLevels
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share
 from podpool.core.scaling import Scaler

@@ -35,7 +35,7 @@ from podpool.ledger.messages import (
     SubnetSpec,
 )
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
-from podpool.runtime.host_check import LOOPBACK
+from podpool.runtime.host_header import LOOPBACK
 from tests.ledger.harness import InProcessTransport, ManualClock
 
 if TYPE_CHECKING:
@@ -51,17 +51,18 @@ START = 1_760_000_000.0
 class FakeCluster:
     """Nodes and Pods on a real ledger, seen by the page."""
 
-    def __init__(self, name: SubnetName | None = None) -> None:
+    def __init__(self, name: SubnetName | None = None, *, has_ledger: bool = True) -> None:
         self.clock = ManualClock(START)
         self.cluster = CLUSTER
         self.subnet = name or SubnetName(network="vnet", name="pods")
         self.caches = ClusterCaches()
-        self.model = ClusterModel(self.caches)
+        self.model = ClusterModel(self.caches, has_ledger=has_ledger)
         self._ledger = LedgerService(InlineSqliteStore(), clock=self.clock, rng=random.Random(1))  # noqa: S311  the same each time
         self.ledger = LedgerClient(InProcessTransport(LedgerHandler(self._ledger)))
         self.feed = Feed(self.model, clock=self.clock, epoch="e1")
+        ledger = self.ledger if has_ledger else None
         self.page = Dashboard(
-            self.model, self.ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
+            self.model, ledger, self.feed, cluster=lambda: self.cluster, ready=lambda: None, hosts=LOOPBACK
         )
         self._nc_states: dict[str, NetworkContainerState] = {}
         self._spec: SubnetSpec | None = None
@@ -170,12 +171,28 @@ class FakeCluster:
             network=self.subnet.network, address=address, namespace="default", name=name, uid=uid, since=since
         )
 
-    def divide(self, network: str, range_: str, slices: Mapping[str, tuple[str, int]]) -> None:
-        """Show a network in slices: for each node its slice, and how many addresses of it are used."""
+    def join(self, name: str) -> None:
+        """Show a Node."""
+        self.caches.nodes.apply(msgspec.convert({"metadata": {"name": name, "uid": f"uid-{name}"}}, Node))
+
+    def divide(
+        self,
+        network: str,
+        range_: str,
+        slices: Mapping[str, tuple[str, int]],
+        *,
+        size: str = "/28",
+        waiting: Sequence[str] = (),
+    ) -> None:
+        """Show a network in slices: for each node its slice, how many addresses of it are used, and who waits."""
         allocations = [{"nodeName": node, "sliceRange": each} for node, (each, _) in slices.items()]
         pool = {
-            "metadata": {"name": network, "namespace": "kube-system"},
-            "spec": {"range": range_, "sliceSize": "/28"},
+            "metadata": {
+                "name": network,
+                "namespace": "kube-system",
+                "annotations": {"podpool.io/waiting": " ".join(waiting)},
+            },
+            "spec": {"range": range_, "sliceSize": size},
             "status": {"allocations": [*allocations, {"nodeName": "", "sliceRange": "10.9.255.0/28"}]},
         }
         self.caches.node_slice_pools.apply(msgspec.convert(pool, NodeSlicePool))

@@ -57,10 +57,53 @@ def test_it_shows_subnets_nodes_addresses_slices_and_events(browser: Browser, pi
             assert "Not enough data yet." in card
             assert "8 nodes" == await page.text("#nodes-title")
             assert "37 assigned" in await page.text("#map-legend")
-            assert "8 of 4\u202f096 slices taken" in await page.text("#network-list")
+            assert "8 of 4\u202f096 slices assigned" in await page.text("#network-list")
             assert "something that a person should know" in await page.text("#activity-list")
             assert "live" == await page.text("#link-text")
             (pictures / "page.png").write_bytes(await page.screenshot())
+
+    run_scenario(scenario())
+
+
+def test_nodes_without_a_slice_are_shown_with_the_remedy(browser: Browser, pictures: Path) -> None:
+    """A cluster without a ledger has no panels of subnets and addresses."""
+
+    async def scenario() -> None:
+        cluster = FakeCluster(has_ledger=False)
+        names = [f"node-{number:02}" for number in range(12)]
+        slices = {name: (f"10.9.0.{32 * number}/27", number) for number, name in enumerate(names[:8])}
+        cluster.divide("storage", "10.9.0.0/24", slices, size="/27", waiting=names[8:])
+        for name in names:
+            cluster.join(name)
+            cluster.add_event(name, "no free slice of 10.9.0.0/24", warning=True)
+        cluster.feed.refresh()
+        async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
+            await page.open(f"http://127.0.0.1:{port}/")
+            await page.until(SHOWN)
+            assert "Every Pod has an address. 4 nodes wait for a slice of network storage." == await page.text(
+                "#headline"
+            )
+            assert "12 nodes, 4 without a slice" == await page.text("#nodes-title")
+            shown = await page.text("#network-list")
+            assert "8 of 8 slices assigned" in shown
+            assert "4 nodes without a slice: use a larger range, such as 10.9.0.0/23, or node_slice_size /28" in shown
+            assert "nodes without a slice4" in await page.text("#sums")
+            assert "Node node-00 and 11 more: no free slice" in await page.text("#activity-list")
+            hidden = "[...document.querySelectorAll('section, nav a')].filter((each) => !each.checkVisibility())"
+            assert ["subnets", "addresses"] == await page.run(
+                f"{hidden}.filter((each) => each.id).map((each) => each.id)"
+            )
+            assert ["Subnets", "Addresses"] == await page.run(
+                f"{hidden}.filter((each) => !each.id).map((each) => each.text)"
+            )
+            assert [] == await OpenDashboard(cluster, page, "").faults()
+            await page.press("/")
+            await page.write("node-11")
+            await page.until("document.querySelectorAll('#matches [role=option]').length === 1")
+            await page.press("Enter")
+            await page.until("document.getElementById('detail-body').textContent.includes('waits for a slice')")
+            (pictures / "slices.png").write_bytes(await page.screenshot())
+            assert [] == page.complaints
 
     run_scenario(scenario())
 

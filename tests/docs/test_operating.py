@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from parts.pages import ROOT, commands_of, register, run_commands, within_reach
-from podpool.core.batch_policy import Load, batch_ladder
+from podpool.core.batch_ladder import Load, batch_ladder
 from podpool.core.settings import Settings
 
 if TYPE_CHECKING:

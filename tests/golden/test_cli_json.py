@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from podpool.cli.commands import adopt, journal
-from podpool.cli.commands.status import ItemList
+from podpool.cli.commands.status import ItemList, SliceList
 from podpool.cli.output import Printer
 from podpool.cli.spec import COMMANDS
 from podpool.cli.spec.model import Output
@@ -22,13 +22,13 @@ from podpool.inspect.diagnose import Diagnosis
 from podpool.inspect.forecast import Trend
 from podpool.inspect.repair import Repair, RepairResult
 from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
-from podpool.inspect.secondary_networks import NetworkView
+from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.status import Leader
 from podpool.inspect.view_models import NodeView, PodView, SubnetView
 from podpool.ledger import admin_messages as forms
 from podpool.ledger import messages
 from podpool.ledger.storage.fsck import FsckReport
-from podpool.whereabouts.migration_report import Problem
+from podpool.whereabouts.adoption_findings import Problem
 from tests.golden.files import matches_json, on_the_wire
 from tests.golden.samples import sample
 from tests.golden.sources import keys_beside, keyword_values
@@ -56,6 +56,7 @@ def answers() -> dict[str, Any]:
     return {
         **{name: ItemList(items=[sample(view)], unreachable={"ledger": "why"}) for name, view in lists.items()},
         **{f"ledger {name}": sample(answer) for name, answer in LEDGER.items()},
+        "slices NETWORK": SliceList(items=[sample(NetworkView)], slices=[sample(SliceView)], waiting_nodes=["node"]),
         "watch": sample(Activity),
         "who": {"now": sample(AddressStatus), **past},
         "why": sample(Diagnosis),

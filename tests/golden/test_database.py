@@ -18,7 +18,7 @@ from podpool.ledger.domain.rows import (
     TokenRow,
     encode_row,
 )
-from podpool.ledger.storage import shared_sql as schema
+from podpool.ledger.storage import schema_migrations as schema
 from podpool.ledger.storage.backup import TABLES, BackupHeader, read_header, read_rows, write_backup
 from podpool.ledger.storage.postgres.commit import ChangedKeys
 from podpool.ledger.storage.postgres.row_cache import LedgerRow

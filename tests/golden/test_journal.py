@@ -13,7 +13,7 @@ from podpool.agent import journal as journal_module
 from podpool.agent import records as r
 from podpool.agent.journal import Journal
 from podpool.agent.journal_reader import read_journal
-from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
+from podpool.agent.secondary.shared_range_journal import SHARED_RANGE_JOURNAL, AnySharedRangeRecord, SharedRangeSnapshot
 from podpool.agent.state import AGENT_JOURNAL, AgentState
 from podpool.api.azure import IPAssignment, NetworkContainer
 from podpool.cni.protocol import Attachment
@@ -38,9 +38,9 @@ NC = NetworkContainer(
     status="NCUpdateSuccess",
     ip_assignments=tuple(IPAssignment(name=f"grant-{each}", ip=f"10.0.0.{each}") for each in range(11, 16)),
 )
-ADDRESSES = tuple(r.SliceAddress(lease="lease-1", address=f"10.9.0.{each}") for each in (1, 2, 3))
+ADDRESSES = tuple(r.SliceAddress(assignment="assignment-1", address=f"10.9.0.{each}") for each in (1, 2, 3))
 ACQUIRED = r.SliceAcquired(
-    lease="lease-1", name="wide-node-1", network="wide", range="10.9.0.0/16", slice="10.9.0.0/28", at=4.0
+    assignment="assignment-1", name="wide-node-1", network="wide", range="10.9.0.0/16", slice="10.9.0.0/28", at=4.0
 )
 HISTORY: tuple[r.AnyRecord, ...] = (
     r.Started(boot_id="boot-1", boot=1.0, wall=1_000_001.0),
@@ -61,11 +61,12 @@ HISTORY: tuple[r.AnyRecord, ...] = (
     r.Unassigned(grant="grant-12", at=5.0),
     r.ReleasePending(grants=("grant-13",), version=3, boot_id="boot-1"),
     ACQUIRED,
-    r.SliceAcknowledged(lease="lease-1"),
+    r.SliceConfirmed(assignment="assignment-1"),
     r.SliceAssigned(holder=HOLDER, addresses=ADDRESSES),
     r.SliceUnassigned(addresses=ADDRESSES[1:], at=6.0),
     r.SliceCooledDown(addresses=ADDRESSES[2:]),
-    r.SliceRangeChanged(lease="lease-1", range="10.9.0.0/17"),
+    r.SliceRangeChanged(assignment="assignment-1", range="10.9.0.0/17"),
+    r.NodeSlicesObserved(version="12"),
 )
 """The history of a node with an NC and a slice."""
 

@@ -11,7 +11,6 @@ from podpool import api
 from podpool.api import admission, crds, rbac
 from podpool.api.azure import AgentReport
 from podpool.api.meta import Kind
-from podpool.api.whereabouts import SliceReport
 from podpool.core.addresses import parse_address
 from podpool.core.ranges import parse_prefix
 from podpool.kube.codec import ENCODER
@@ -41,8 +40,8 @@ def test_annotations_labels_taints_and_finalizers() -> None:
 
 
 def test_values_of_annotations() -> None:
-    """What the agent tells as JSON in `podpool.io/agent` and in `podpool.io/slice-report`."""
-    reports = {"podpool.io/agent": AgentReport, "podpool.io/slice-report": SliceReport}
+    """What the agent tells as JSON in `podpool.io/agent`."""
+    reports = {"podpool.io/agent": AgentReport}
     matches_json("kubernetes/annotations.json", {name: on_the_wire(sample(each)) for name, each in reports.items()})
     golden = msgspec.json.decode((DATA / "kubernetes/annotations.json").read_bytes())
     for name, report in reports.items():

@@ -138,7 +138,7 @@ def test_an_exhausted_subnet_is_in_the_headline_even_when_no_pod_waits() -> None
 
 def test_nodes_without_a_slice_are_in_the_headline() -> None:
     storage, fast, other = (
-        NetworkView(name=name, range="10.9.0.0/16", slices=4, nodes_waiting=count)
+        NetworkView(name=name, range="10.9.0.0/16", slices=4, waiting=count)
         for name, count in (("storage", 244), ("fast", 12), ("other", 0))
     )
     assert headline([], [], [storage, other]).endswith(" 244 nodes wait for a slice of network storage.")

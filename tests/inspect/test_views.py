@@ -14,6 +14,8 @@ from podpool.inspect.forecast import SubnetTimeSeries
 from podpool.inspect.secondary_networks import network_views
 from podpool.inspect.view_models import (
     InspectedPod,
+    InspectedPodAnnotations,
+    InspectedPodMeta,
     NodeView,
     SubnetView,
     node_view,
@@ -161,7 +163,7 @@ def test_slices_tell_how_full_they_are_and_the_fullest_comes_first() -> None:
     shared = {"metadata": {"name": "10.7.0.0-24"}, "spec": {"range": "10.7.0.0/24", "allocations": {"5": entry}}}
     pools = [msgspec.convert(each, IPPool) for each in (used, shared)]
     classic, fast = network_views([msgspec.convert(pool, NodeSlicePool)], pools)
-    assert ("fast", 16, 2, 2, 28) == (fast.name, fast.slices, fast.taken, fast.used, fast.size)
+    assert ("fast", 16, 2, 2, 28) == (fast.name, fast.slices, fast.assigned, fast.used, fast.size)
     assert [("n2", 2), ("n1", 0)] == [(each.node, each.used) for each in fast.fullest]
     assert ("10.7.0.0-24", "", 1, 254) == (classic.name, classic.slice_size, classic.used, classic.size)
 
@@ -174,7 +176,7 @@ def test_slices_are_counted_by_the_range_and_else_by_the_table(size: str, count:
         "status": {"allocations": [{"nodeName": "n1", "sliceRange": "10.0.0.0/24"}]},
     }
     (view,) = network_views([msgspec.convert(pool, NodeSlicePool)], [])
-    assert (1, count) == (view.taken, view.slices)
+    assert (1, count) == (view.assigned, view.slices)
 
 
 def test_a_series_is_bounded_and_keeps_its_first_and_its_newest_sample() -> None:
@@ -201,3 +203,9 @@ def test_a_sample_is_not_taken_before_its_time() -> None:
     series = SubnetTimeSeries(step=2.0)
     view = SubnetView(name="vnet.pods", cidrs=("10.0.0.0/24",), capacity=100)
     assert [True, False, True] == [series.take(view, at=at) is not None for at in (10.0, 11.0, 12.0)]
+
+
+@pytest.mark.parametrize("networks", ["[" * 5000, r'[{"name":"\u0000"}]', '[{"name":' + "9" * 5000 + "}]", "[1]"])
+def test_networks_that_cannot_be_decoded_are_none(networks: str) -> None:
+    pod = InspectedPod(metadata=InspectedPodMeta(annotations=InspectedPodAnnotations(networks=networks)))
+    assert frozenset() == pod.secondary_networks

@@ -14,8 +14,8 @@ from parts.control_plane import ControlPlane
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NAMESPACES
 from podpool.api.crds import crd_manifests
-from podpool.kube.api_connection import Connection, from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import Connection, from_kubeconfig
 from podpool.kube.crd_install import install_crds
 from podpool.lab.apiserver.app import LiteApiServer
 from podpool.lab.apiserver.handler import ResourceHandler

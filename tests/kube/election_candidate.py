@@ -9,8 +9,8 @@ import random
 import sys
 from pathlib import Path
 
-from podpool.kube.api_connection import from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig
 from podpool.kube.leader_election import LeaderElector, LeadershipLost, LeaseTiming
 from podpool.runtime.clock import SystemClock
 

@@ -15,8 +15,8 @@ import trustme
 from parts.control_plane import ControlPlane
 from podpool.api.builtin import NAMESPACES
 from podpool.core.errors import InvalidInput
-from podpool.kube.api_connection import connect, default_namespace, from_kubeconfig, in_cluster, token_file_headers
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import connect, default_namespace, from_kubeconfig, in_cluster, token_file_headers
 from podpool.kube.errors import ApiForbidden
 from podpool.runtime.http import serving
 from podpool.runtime.transport import Request, Response

@@ -5,7 +5,7 @@ import random
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.kube.client import KubeClient
-from podpool.kube.wait import KIND_POLL_INTERVAL, cluster_uid, wait_until_served
+from podpool.kube.cluster_discovery import KIND_POLL_INTERVAL, cluster_uid, wait_until_served
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.kube.event_loops import run_in_virtual_time
 

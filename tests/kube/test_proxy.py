@@ -9,8 +9,8 @@ import pytest
 
 from parts.control_plane import ControlPlane
 from podpool.api.builtin import NAMESPACES
-from podpool.kube.api_connection import from_kubeconfig, proxy_for
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig, proxy_for
 from tests.kube.event_loops import run_in_loop
 
 PROXY = {"HTTPS_PROXY": "http://proxy.test:3128", "HTTP_PROXY": "http://plain.test:3128"}

@@ -20,9 +20,10 @@ from tests.kube.two_node_cluster import (
     NNC,
     NNCS,
     NODES,
-    NOTES,
     POOLS,
+    REPORT,
     ROLES,
+    SLICES,
     TAINT,
     TAKEN,
     Nodes,
@@ -103,14 +104,16 @@ class TestAnotherNode:
     def test_each_agent_is_told_what_is_wrong(self, nodes: Nodes) -> None:
         with pytest.raises(ApiError, match="the agent of node node-a may only write its own NodeNetworkConfig"):
             nodes.a.patch(f"{NNCS}/node-b", {"spec": {"requestedIPCount": 1}})
-        with pytest.raises(ApiError, match="the annotation podpool.io/node does not name its node"):
+        with pytest.raises(ApiError, match="the name or the annotation podpool.io/node is not its node's"):
             nodes.b.patch(f"{POOLS}/node-a-10.0.0.0-24", {"spec": {"allocations": {}}})
 
     def test_a_token_that_names_no_node_writes_nothing(self, nodes: Nodes) -> None:
         loose = nodes.plane.api(nodes.plane.accounts.token("podpool-agent", namespace=HOME))
-        for path in theirs("node-a").values():
+        own = theirs("node-a")
+        own["NodeSlices"] += "/status"
+        for kind, path in own.items():
             with pytest.raises(ApiError, match="the agent's token names no node"):
-                loose.patch(path, LABEL)
+                loose.patch(path, REPORT if kind == "NodeSlices" else LABEL)
 
 
 def writes(api: Api, path: str, obj: dict[str, Any]) -> Mapping[str, Callable[[], object]]:
@@ -150,14 +153,35 @@ class TestItsOwn:
         assert ["g"] == nodes.a.patch(theirs("node-a")[NNC], report)["spec"]["ipsNotInUse"]
         nodes.a.post(EVENTS, event("node-a", f"node-a.{uuid4()}"))
 
-    @pytest.mark.parametrize("kind", NOTES)
-    def test_an_agent_notes_what_it_has_to(self, nodes: Nodes, kind: str) -> None:
+    @pytest.mark.parametrize("kind", ["IPPool", "Lease"])
+    def test_an_agent_notes_range_and_node_of_its_slices(self, nodes: Nodes, kind: str) -> None:
         place = theirs("node-a")[kind]
-        notes = {each: str(uuid4()) for each in NOTES[kind]}
-        kept = nodes.a.patch(place, {"metadata": {"annotations": notes}})["metadata"]["annotations"]
-        assert notes.items() <= kept.items()
-        assert refused(nodes.a.patch, place, {"metadata": {"annotations": {"podpool.io/confirmed": "x"}}})
-        assert refused(nodes.b.patch, place, {"metadata": {"annotations": notes}})
+        notes = {"labels": {"podpool.io/node-uid": "u2"}, "annotations": {"podpool.io/range": "10.0.0.0/8"}}
+        kept = nodes.a.patch(place, {"metadata": notes})["metadata"]
+        assert (notes["labels"], "10.0.0.0/8") == (kept["labels"], kept["annotations"]["podpool.io/range"])
+        assert refused(nodes.a.patch, place, {"metadata": {"annotations": {"other": "x"}}})
+        assert refused(nodes.b.patch, place, {"metadata": notes})
+
+    def test_an_agent_makes_and_deletes_what_belongs_to_its_slices(self, nodes: Nodes) -> None:
+        for path in (POOLS, LEASES):
+            body = own_objects("node-a")[path]
+            place = f"{path}/{body['metadata']['name']}"
+            nodes.a.delete(place)
+            nodes.a.post(path, body)
+            for name in ("other-10.0.0.0-24", "node-a-10.0.1.0-24", "10.0.0.0-24"):
+                wrong = {**body, "metadata": {**body["metadata"], "name": name}}
+                assert refused(nodes.a.post, path, wrong), name
+            assert refused(nodes.b.delete, place)
+
+    def test_an_agent_takes_over_the_pool_that_a_plugin_of_whereabouts_made_for_its_slice(self, nodes: Nodes) -> None:
+        own = {"metadata": {"annotations": {"podpool.io/node": "node-a"}}}
+        body = own_objects("node-a")[POOLS]
+        bare = {**body, "metadata": {"name": body["metadata"]["name"]}}
+        again(nodes.plane.admin, POOLS, bare)
+        place = f"{POOLS}/{bare['metadata']['name']}"
+        assert refused(nodes.a.patch, place, TAKEN)
+        assert refused(nodes.b.patch, place, {"metadata": {"annotations": {"podpool.io/node": "node-b"}}})
+        assert "node-a" == nodes.a.patch(place, {**own, **TAKEN})["metadata"]["annotations"]["podpool.io/node"]
 
     def test_an_agent_takes_its_taint_off_again(self, nodes: Nodes) -> None:
         node = theirs("node-a")["Node"]
@@ -171,7 +195,9 @@ class TestItsOwn:
             "/api/v1/pods?fieldSelector=spec.nodeName%3Dnode-a",
             f"{NODES}/node-a",
             f"{NNCS}?fieldSelector=metadata.name%3Dnode-a",
-            f"{POOLS}?labelSelector=podpool.io%2Fnode-uid%3Dx",
+            f"{SLICES}?fieldSelector=metadata.name%3Dnode-a",
+            f"/api/v1/namespaces/{HOME}/configmaps?fieldSelector=metadata.name%3Dpodpool-slice-inventory",
+            f"{POOLS}/node-a-10.0.0.0-24",
             f"{LEASES}/node-a-10.0.0.0-24",
             f"/apis/acn.azure.com/v1alpha1/namespaces/{HOME}/clustersubnets",
             f"/apis/acn.azure.com/v1alpha1/namespaces/{HOME}/clustersubnetstates",
@@ -190,6 +216,10 @@ class TestItsOwn:
             ("IPPool", "", {"metadata": {"annotations": None}}),
             ("IPPool", "", {"spec": {"range": "10.0.0.0/8"}}),
             ("Lease", "", {"metadata": {"annotations": {"podpool.io/node": "node-b"}}}),
+            ("Lease", "", {"metadata": {"annotations": {"podpool.io/slice": "10.0.1.0/24"}}}),
+            ("NodeSlices", "", {"spec": {"nodeUID": "other"}}),
+            ("NodeSlices", "", LABEL),
+            ("NodeSlices", "", {"metadata": {"finalizers": ["podpool.io/other"]}}),
             ("Node", "", {"spec": {"unschedulable": True}}),
             ("Node", "", {"spec": {"taints": [{"key": "other", "effect": "NoSchedule"}]}}),
             ("Node", "", {"spec": {"taints": [{"key": "podpool.io/addresses-short", "effect": "NoExecute"}]}}),
@@ -207,10 +237,10 @@ class TestItsOwn:
 
     @pytest.mark.usefixtures("rights")
     def test_it_neither_makes_nor_deletes_its_own(self, nodes: Nodes) -> None:
-        for path in theirs("node-a").values():
-            assert refused(nodes.a.delete, path), path
+        for kind, path in theirs("node-a").items():
+            assert kind in {"IPPool", "Lease"} or refused(nodes.a.delete, path), path
         made = own_objects("node-a") | {NODES: {"metadata": {"name": "node-a"}}}
-        for path in (NNCS, POOLS, LEASES, NODES):
+        for path in (NNCS, SLICES, NODES):
             assert refused(nodes.a.post, path, made[path]), path
 
 
@@ -222,6 +252,9 @@ class TestController:
         owner = {**of("v1", "Node"), "name": "node-a", "uid": uid, "controller": True, "blockOwnerDeletion": True}
         for path, body in own_objects("node-a").items():
             name = body["metadata"]["name"]
+            if path == LEASES:
+                controller.delete(f"{path}/{name}")
+                continue
             remove(admin, f"{path}/{name}")
             body["metadata"]["ownerReferences"] = [owner]
             controller.post(path, body)
@@ -298,23 +331,27 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "nodes": (*READ, "patch"),
             "nodes/status": ("patch",),
             "pods": READ,
+            "nodeslices.podpool.io": READ,
+            "nodeslices/status.podpool.io": ("patch",),
             "events.events.k8s.io": ("create", "patch"),
         },
         HOME: {
             "nodenetworkconfigs.acn.azure.com": (*READ, "patch"),
             "clustersubnets.acn.azure.com": READ,
             "clustersubnetstates.acn.azure.com": READ,
-            "ippools.whereabouts.cni.cncf.io": (*READ, "patch"),
-            "leases.coordination.k8s.io": (*READ, "patch"),
+            "ippools.whereabouts.cni.cncf.io": (*READ, "create", "patch", "delete"),
+            "leases.coordination.k8s.io": ("get", "create", "patch", "delete"),
+            "configmaps podpool-slice-inventory": READ,
         },
     },
     "podpool-controller": {
         "default": {
-            "nodes": (*READ, "patch"),
+            "nodes": READ,
             "nodes/finalizers": ("update",),
             "pods": READ,
             "namespaces kube-system": ("get",),
             "network-attachment-definitions.k8s.cni.cncf.io": READ,
+            "nodeslices.podpool.io": (*READ, "create", "patch", "delete"),
             "events.events.k8s.io": ("create", "patch"),
         },
         HOME: {
@@ -327,8 +364,10 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "ippools.whereabouts.cni.cncf.io": (*READ, "create", "patch", "delete"),
             "nodeslicepools.whereabouts.cni.cncf.io": (*READ, "create", "patch", "delete"),
             "overlappingrangeipreservations.whereabouts.cni.cncf.io": (*READ, "delete"),
-            "leases.coordination.k8s.io": (*READ, "create", "patch", "delete"),
+            "leases.coordination.k8s.io": ("create", "get", "delete"),
             "leases.coordination.k8s.io podpool-controller": ("get", "patch"),
+            "configmaps": ("create",),
+            "configmaps podpool-slice-inventory": (*READ, "patch"),
         },
     },
     "podpool-dashboard": {
@@ -341,6 +380,7 @@ RIGHTS: Mapping[str, Mapping[str, Mapping[str, tuple[str, ...]]]] = {
             "clustersubnets.acn.azure.com": READ,
             "ippools.whereabouts.cni.cncf.io": READ,
             "nodeslicepools.whereabouts.cni.cncf.io": READ,
+            "nodeslices.podpool.io": READ,
             "network-attachment-definitions.k8s.cni.cncf.io": READ,
         },
         HOME: {},

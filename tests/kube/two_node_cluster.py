@@ -12,6 +12,7 @@ NNCS = f"/apis/acn.azure.com/v1alpha/namespaces/{HOME}/nodenetworkconfigs"
 POOLS = f"/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/{HOME}/ippools"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{HOME}/leases"
 EVENTS = f"/apis/events.k8s.io/v1/namespaces/{HOME}/events"
+SLICES = "/apis/podpool.io/v1alpha1/nodeslices"
 NODES = "/api/v1/nodes"
 ROLES = "/apis/rbac.authorization.k8s.io/v1/clusterroles"
 TIME = "2026-01-01T00:00:00.000000Z"
@@ -35,15 +36,19 @@ class Nodes:
 
     def held(self) -> bool:
         """Whether the API server has learned all of the policies: each refuses what only it refuses."""
-        return all(refused(self.a.patch, f"{path}?dryRun=All", LABEL) for path in theirs("node-b").values())
+        probes: dict[str, tuple[str, object]] = {kind: (path, LABEL) for kind, path in theirs("node-b").items()}
+        probes["NodeSlices"] = f"{SLICES}/node-b/status", REPORT
+        return all(refused(self.a.patch, f"{path}?dryRun=All", change) for path, change in probes.values())
 
 
 LABEL = {"metadata": {"labels": {"mine": "yes"}}}
+REPORT = {"status": {"protocol": 1}}
 
 
 def own_objects(node: str) -> dict[str, dict[str, Any]]:
-    """What the controller makes for a node, and an Event of its agent, by where each goes."""
-    annotated = {"name": f"{node}-10.0.0.0-24", "annotations": {"podpool.io/node": node}}
+    """What controller and agent make for a node, by where each goes."""
+    annotations = {"podpool.io/node": node, "podpool.io/slice": "10.0.0.0/24"}
+    annotated = {"name": f"{node}-10.0.0.0-24", "annotations": annotations}
     return {
         NNCS: {"metadata": {"name": node, "finalizers": ["podpool.io/ledger"]}, **of("acn.azure.com/v1alpha", NNC)},
         POOLS: {
@@ -52,6 +57,7 @@ def own_objects(node: str) -> dict[str, dict[str, Any]]:
             "spec": {"range": "10.0.0.0/24", "allocations": {}},
         },
         LEASES: {"metadata": annotated, **of("coordination.k8s.io/v1", "Lease"), "spec": {"holderIdentity": ""}},
+        SLICES: {"metadata": {"name": node}, **of("podpool.io/v1alpha1", "NodeSlices"), "spec": {"nodeUID": "u"}},
         EVENTS: event(node),
     }
 
@@ -84,6 +90,7 @@ def theirs(node: str) -> dict[str, str]:
         NNC: f"{NNCS}/{node}",
         "IPPool": f"{POOLS}/{node}-10.0.0.0-24",
         "Lease": f"{LEASES}/{node}-10.0.0.0-24",
+        "NodeSlices": f"{SLICES}/{node}",
         "Node": f"{NODES}/{node}",
         "Event": f"{EVENTS}/{node}.1",
     }
@@ -94,19 +101,13 @@ def wanted(obj: dict[str, Any]) -> dict[str, dict[str, Any]]:
     if obj["kind"] == "Node":
         others = [each for each in obj["spec"].get("taints", []) if each["key"] != TAINT["key"]]
         return {"": {"spec": {"taints": [*others, TAINT]}}, "/status": {"status": {"conditions": [SHORT]}}}
-    return {"": WANTED[obj["kind"]]}
+    return {"/status": REPORT} if obj["kind"] == "NodeSlices" else {"": WANTED[obj["kind"]]}
 
 
 TAINT = {"key": "podpool.io/addresses-short", "effect": "NoSchedule"}
 SHORT = {"type": "PodAddressesShort", "status": "True", "reason": "SubnetFull", "message": "no address left"}
 TAKEN = {"spec": {"allocations": {"1": {"id": "c", "podref": "default/p", "ifname": "net1"}}}}
 HELD = {"spec": {"holderIdentity": "default/p"}}
-NOTES = {
-    "IPPool": ("podpool.io/boot-id",),
-    "Lease": ("podpool.io/boot-id", "podpool.io/acknowledged"),
-    "Node": ("podpool.io/slice-report",),
-}
-"""The annotations that an agent writes on what is its own."""
 WANTED: dict[str, dict[str, Any]] = {
     NNC: {"spec": {"requestedIPCount": 15}},
     "IPPool": TAKEN,

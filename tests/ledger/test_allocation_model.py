@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.domain.service import LedgerSettings
 from podpool.ledger.errors import StaleTerm
 from podpool.ledger.messages import (
@@ -54,6 +54,10 @@ class ModelNC:
     short: dict[str, int] = field(default_factory=lambda: {"pods": 0, "buffer": 0})
     since: dict[str, float | None] = field(default_factory=lambda: {"pods": None, "buffer": None})
     asked: float = 0.0
+    waiting: int | None = None
+    """Of the last report: a report that repeats it is the same."""
+    served: int = 0
+    """Addresses granted since that report."""
 
     def held(self) -> dict[str, str]:
         """Return the grants by address; the primary has none."""
@@ -211,7 +215,9 @@ class Model(RuleBasedStateMachine):
             self.receive(key, result, others, left=spare - granted)
 
     def queue(self, model_nc: ModelNC, short: int, waiting: int) -> None:
-        for_pods = min(short, waiting)
+        if waiting != model_nc.waiting:
+            model_nc.waiting, model_nc.served = waiting, 0
+        for_pods = min(short, max(0, waiting - model_nc.served))
         for kind, amount in (("pods", for_pods), ("buffer", short - for_pods)):
             model_nc.short[kind] = amount
             since = model_nc.since[kind]
@@ -228,6 +234,7 @@ class Model(RuleBasedStateMachine):
             self.take(grant.address)
             assert grant.id not in self.names
             self.names.add(grant.id)
+        model_nc.served += len(new)
         if new:
             kind = "pods" if len(new) <= model_nc.short["pods"] else "buffer"
             assert left >= sum(ahead(other, model_nc, kind, self.now) for other in others)

@@ -206,3 +206,17 @@ def test_repeated_report_counts_served_pods_once(harness: LedgerHarness) -> None
     assert state == harness.state()
     assert 4 == request(leader, "guest", guest, 6, waiting=4)
     assert (4, 0) == (harness.state().waiting, harness.state().waiting_for_buffer), "another report is news"
+
+
+def test_repeated_report_counts_pods_that_nothing_was_requested_for(harness: LedgerHarness) -> None:
+    """Only what was granted serves Pods, not a request that was satisfied because it was small."""
+    leader = Leader(harness)
+    holder, guest, later = full_subnet(leader, "hog", "guest", "later")
+    assert 0 == request(leader, "guest", guest, 0, waiting=2)
+    assert 2 == request(leader, "guest", guest, 2, waiting=2)
+    assert (2, 0) == (harness.state().waiting, harness.state().waiting_for_buffer)
+    harness.clock.now += 1
+    assert 2 == request(leader, "later", later, 2, waiting=1)
+    release(leader, holder, 2)
+    assert 2 == request(leader, "later", later, 2, waiting=1)
+    assert 0 == request(leader, "guest", guest, 2, waiting=2)

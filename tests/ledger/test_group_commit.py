@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository
 from podpool.ledger.domain.rows import ClusterRow

@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from parts.postgres import Postgres
-from podpool.core.cooldown import CooldownLevels
+from podpool.core.cooldown_levels import CooldownLevels
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.domain.rows import SubnetRow
 from podpool.ledger.errors import Invalid
@@ -30,7 +30,7 @@ from podpool.ledger.storage.backup import (
 from podpool.ledger.storage.fsck import check
 from podpool.ledger.storage.postgres.backup import back_up, restore
 from podpool.ledger.storage.postgres.connection import migrate as migrate_postgres
-from podpool.ledger.storage.shared_sql import migration_scripts
+from podpool.ledger.storage.schema_migrations import migration_scripts
 from podpool.ledger.storage.sqlite.backup import back_up as back_up_sqlite
 from podpool.ledger.storage.sqlite.backup import restore as restore_sqlite
 from podpool.ledger.storage.sqlite.repository import connect as connect_sqlite

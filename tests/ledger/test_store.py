@@ -14,8 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.domain.block import NOT_FREE, Block
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.service import LedgerService

@@ -1,6 +1,8 @@
 """Files as a journal needs them."""
 
 import asyncio
+import fcntl
+import itertools
 import os
 import subprocess
 import sys
@@ -93,6 +95,25 @@ class TestLock:
         assert third.try_lock() is not None
         for disk in (first, second):
             disk.close()
+
+    @pytest.mark.parametrize("replaced", [False, True])
+    def test_one_that_is_deleted_before_it_is_locked_locks_nothing(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+    ) -> None:
+        lock_file, flock, calls = tmp_path / LOCK_FILE, fcntl.flock, itertools.count()
+
+        def delete_first(descriptor: int, operation: int) -> None:
+            if next(calls) == 0:
+                lock_file.unlink()
+                if replaced:
+                    lock_file.touch()
+            flock(descriptor, operation)
+
+        monkeypatch.setattr(fcntl, "flock", delete_first)
+        first, second = LocalDisk(tmp_path), LocalDisk(tmp_path)
+        assert first.try_lock() is None
+        assert second.try_lock() is not None
+        first.close()
 
     def test_it_is_none_of_the_files(self, tmp_path: Path) -> None:
         disk = LocalDisk(tmp_path)

@@ -1,4 +1,4 @@
-"""A cluster with 32 nodes and ten networks each on a real API server; eight agents share a process.
+"""A cluster with 64 nodes and ten networks each on a real API server; eight agents share a process.
 
 A node is a Node, an agent and a plugin process per call; its Pod is only a name.
 """
@@ -20,9 +20,9 @@ from parts.polling import until
 from parts.whereabouts import NAMESPACE, POOLS, answered, spawned
 from podpool.agent.secondary.slices import Slices
 from podpool.api.crds import multus_crd_manifest
-from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL
+from podpool.api.node_slices import NODE_SLICES
+from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_UID_LABEL
 from podpool.cni.build import build
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from tests.cluster.consistency import replayed
 from tests.slices_end_to_end.shared_range_installation import report_boot
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from parts.control_plane import ControlPlane
 
-NODES = [f"wide-{number:02}" for number in range(32)]
+NODES = [f"wide-{number:02}" for number in range(64)]
 NETWORKS = [f"net{number}" for number in range(10)]
 AGENTS_PER_PROCESS = 8
 SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
@@ -83,10 +83,8 @@ class ManyNetworks(Installation):
     def end(self) -> None:
         """Delete everything."""
         self.stop()
-        for path in (NADS, SLICE_POOLS, POOLS + OF_PODPOOL, LEASES + OF_PODPOOL):
-            self.plane.admin.call("DELETE", path)
-        for node in NODES:
-            self.plane.admin.delete(f"/api/v1/nodes/{node}")
+        self.plane.admin.call("DELETE", LEASES + OF_PODPOOL)
+        clear(self.plane)
 
     def call(self, command: str, *, killing: Sequence[Daemon] = ()) -> dict[Place, tuple[str, ...]]:
         """Run a plugin for every node and network concurrently; agents are killed when half of them are started.
@@ -121,11 +119,11 @@ class ManyNetworks(Installation):
 
     def slices(self) -> dict[tuple[str, str, str], str]:
         """Return the slices by network, range and node."""
-        found = [(each["metadata"]["annotations"], each["spec"]["range"]) for each in self._pools()]
         return {
-            (annotations[NETWORK_ANNOTATION], annotations[RANGE_ANNOTATION], annotations[NODE_ANNOTATION]): range_
-            for annotations, range_ in found
-            if annotations[NODE_ANNOTATION] in NODES
+            (each["network"], each["range"], of["metadata"]["name"]): each["slice"]
+            for of in self._items(NODE_SLICES.path())
+            for each in of["spec"].get("assignments", ())
+            if of["metadata"]["name"] in NODES
         }
 
     def listed(self) -> Owners:
@@ -152,9 +150,9 @@ class ManyNetworks(Installation):
         return [each for node in NODES for each in (self.home / f"{node}.deletes").iterdir()]
 
     def left(self) -> list[str]:
-        """Return the names of remaining objects of the controller."""
+        """Return the names of remaining objects of networks, and the remaining slices."""
         found = [*self._pools(), *self._items(LEASES + OF_PODPOOL), *self._items(SLICE_POOLS)]
-        return [each["metadata"]["name"] for each in found]
+        return [*(each["metadata"]["name"] for each in found), *self.slices().values()]
 
     def _pools(self) -> list[dict[str, Any]]:
         return self._items(POOLS + OF_PODPOOL)

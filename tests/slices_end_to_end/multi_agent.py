@@ -11,7 +11,7 @@ from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.core.settings import Settings, parse_settings
-from podpool.kube import api_connection
+from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
@@ -21,7 +21,7 @@ from podpool.runtime.logging import configure_logging
 
 async def serve(home: Path, node: str, kubeconfig: Path, settings: Settings) -> None:
     """Run the agent of one node."""
-    api = api_connection.from_kubeconfig(kubeconfig)
+    api = client_config.from_kubeconfig(kubeconfig)
     disk, deletes = LocalDisk(home / node), LocalDisk(home / f"{node}.deletes")
     deps = AgentDeps(
         node=node,

@@ -1,4 +1,4 @@
-"""32 nodes with ten networks each and killed agents: every address is correct, none is used twice, none is left.
+"""64 nodes with ten networks each and killed agents: every address is correct, none is used twice, none is left.
 
 API server, controller, agents, plugin processes and disks are real.
 """

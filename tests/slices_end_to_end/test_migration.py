@@ -75,7 +75,7 @@ class MigrationCluster:
         for path in (NADS, SLICE_POOLS, LEASES, PODS):
             if self.exists(path):
                 self.admin.call("DELETE", f"{path}?gracePeriodSeconds=0")
-        self.admin.delete(f"/api/v1/nodes/{NODE}")
+        clear(self._plane)
 
     def exists(self, path: str) -> bool:
         try:

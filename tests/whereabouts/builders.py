@@ -7,6 +7,7 @@ from podpool.api.builtin import AddressedMeta, AddressedPod, AddressedStatus, Ne
 from podpool.api.meta import ObjectMeta
 from podpool.api.multus import NetworkAttachmentDefinition, NetworkAttachmentSpec
 from podpool.api.whereabouts import (
+    NETWORK_ANNOTATION,
     NODE_ANNOTATION,
     NODE_UID_LABEL,
     Allocation,
@@ -22,7 +23,6 @@ from podpool.whereabouts.cni_args import PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config
 from podpool.whereabouts.config import IpamConfig, parse_ipam_config
 from podpool.whereabouts.ippool import allocation_for
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION
 from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 

@@ -150,6 +150,24 @@ class TestSliceTables:
         found = plan_networks(nads, published={"dual": key("11.0.0.0/8")})
         assert {"dual": key("fd00::/64"), "dual-10.0.0.0-8": key("10.0.0.0/8")} == found.slice_pools
 
+    def test_an_unnamed_network_inside_a_subnet_of_the_ledger_is_rejected(self) -> None:
+        """The primary network of Pods has those addresses. A network name says that it is another network."""
+        nads = [
+            nad("inside", range="10.0.4.0/24", node_slice_size="/26"),
+            nad("around", range="10.0.0.0/8"),
+            nad("named", network_name="red", range="10.0.4.0/24", node_slice_size="/26"),
+            nad("beside", range="10.1.0.0/16", node_slice_size="/24"),
+        ]
+        subnets = {"pods": [parse_prefix("10.0.0.0/16")], "more": [parse_prefix("fd00::/64")]}
+        found = plan_networks(nads[:1] + nads[2:], subnets=subnets)
+        assert {"red 10.0.4.0/24", "10.1.0.0/16"} == set(tables(found))
+        (rejection,) = found.rejections
+        assert "10.0.4.0/24 overlaps 10.0.0.0/16 of subnet pods in the ledger" in rejection.reason
+        assert () == found.refused_ranges
+        shared = plan_networks(nads[1:2], subnets=subnets)
+        assert (parse_prefix("10.0.0.0/8"),) == shared.refused_ranges
+        assert not shared.rejections[0].sliced
+
     def test_the_range_spec_of_each_nad_is_kept(self) -> None:
         found = plan_networks(
             [

@@ -158,6 +158,16 @@ class TestInUse:
         table = assign_slices(one, nodes=nodes("a"), in_use=[in_use_by("a", "10.0.0.0/24", uid="former")])
         assert (("a",), ["10.0.0.0/24"]) == (table.waiting, listed(table))
 
+    def test_a_slice_used_by_a_third_party_plugin_belongs_to_a_former_node_that_has_it(self) -> None:
+        used = [in_use_by("a", "10.0.0.0/24", uid=""), in_use_by("a", "10.0.0.0/24", uid="former")]
+        table = assign_slices(plan("10.0.0.0/22", 24), nodes=nodes("a"), in_use=used)
+        assert {"a": parse_prefix("10.0.1.0/24")} == table.assigned
+
+    def test_a_node_gets_another_slice_for_a_disputed_one(self) -> None:
+        disputed = HeldSlice(parse_prefix("10.0.0.0/24"), "a", "uid-a", disputed=True)
+        table = assign_slices(plan("10.0.0.0/22", 24), nodes=nodes("a", "b"), in_use=[disputed])
+        assert {"a": parse_prefix("10.0.1.0/24"), "b": parse_prefix("10.0.2.0/24")} == table.assigned
+
     def test_a_slice_used_by_a_third_party_plugin_belongs_to_the_live_node(self) -> None:
         table = assign_slices(plan("10.0.0.0/22", 24), nodes=nodes("a"), in_use=[in_use_by("a", "10.0.3.0/24", uid="")])
         assert {"a": parse_prefix("10.0.3.0/24")} == table.assigned
@@ -292,7 +302,8 @@ class TestNodeSlicePoolStatus:
             allocations=(*slice_allocations(table), SliceAllocation(node_name="c", slice_range="nonsense"))
         )
         pool = NodeSlicePool(metadata=ObjectMeta(name="net"), status=status)
-        assert table == read_assignment(pool, four.layout)
+        assert 2 == table.free
+        assert table.assigned == read_assignment(pool, four.layout).assigned
         assert ("z",) == read_assignment(pool, four.layout, waiting=("z",)).waiting
 
 

@@ -10,18 +10,18 @@ from typing import Any
 import msgspec
 from msgspec import inspect as types
 
-from podpool.api import azure, builtin, whereabouts
+from podpool.api import azure, builtin, node_slices, whereabouts
 from podpool.api.crd_schema import Schema
 from podpool.api.crds import crd_manifests
 from podpool.api.meta import Kind
 from podpool.controller import settings
-from podpool.whereabouts import ippool_owner
 from tools.reference.markdown import assignment_docs, code, field_docs, table
 
 KINDS: tuple[Kind[Any], ...] = (
     azure.NODE_NETWORK_CONFIGS,
     azure.CLUSTER_SUBNETS,
     azure.CLUSTER_SUBNET_STATES,
+    node_slices.NODE_SLICES,
     whereabouts.NODE_SLICE_POOLS,
     whereabouts.IP_POOLS,
     whereabouts.IP_RESERVATIONS,
@@ -32,15 +32,14 @@ WRITERS: Mapping[tuple[str, str], str] = {
     ("ClusterSubnet", "spec"): "a user",
     ("ClusterSubnet", "status"): "the controller",
     ("ClusterSubnetState", "status"): "the controller",
+    ("NodeSlices", "spec"): "the controller",
+    ("NodeSlices", "status"): "the node's agent",
     ("NodeSlicePool", "spec"): "the controller",
     ("NodeSlicePool", "status"): "the controller",
-    (
-        "IPPool",
-        "spec",
-    ): "the controller, which creates it, the node's agent for a slice, and all agents for a shared range",
+    ("IPPool", "spec"): "the node's agent for a slice, and all agents for a shared range",
     ("OverlappingRangeIPReservation", "spec"): "the agent that assigns the address",
 }
-NAMES: tuple[ModuleType, ...] = (azure, whereabouts, ippool_owner, settings, builtin)
+NAMES: tuple[ModuleType, ...] = (azure, node_slices, whereabouts, settings, builtin)
 """Where the names of annotations, labels, finalizers and taints are declared."""
 
 

@@ -39,6 +39,7 @@ from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.agent.unreadable_journal import ReadCheck
 from podpool.core.errors import PodpoolError
 from podpool.runtime.process import HealthCheck
+from podpool.runtime.supervision import keep_running
 
 
 class AgentStopped(PodpoolError):
@@ -69,9 +70,11 @@ class Agent:
         self._condition = NodeConditionReporter(deps, options, self._informers, self._inputs)
         self._monitor = PoolMonitor(deps, state, self._nnc, self._inputs, self._condition, self._confirmation)
         self._ipam = PoolIPAM(deps, options, state, demand, self._inputs)
-        self._lost_grant_gc = LostGrantGC(deps, state, self._informers.pods.cache, self._ipam.added)
         sources = (self._ipam, *(self._secondary.sources if self._secondary else ()))
         self._sandbox_gc = SandboxGC(deps, self._informers.pods.cache, sources)
+        self._lost_grant_gc = LostGrantGC(
+            deps, state, self._informers.pods.cache, self._ipam.added, self._sandbox_gc.runtime
+        )
         self._underlay = UnderlayPoller(deps, state, deps.underlay) if deps.underlay else None
         self._abandoned_adds = AbandonedAdds(sources)
         self._handler = CNIHandler(
@@ -192,7 +195,7 @@ class Agent:
         async with asyncio.TaskGroup() as group:
             for part in parts:
                 if part:
-                    group.create_task(part.run())
+                    group.create_task(keep_running(part.run, self._log, part=type(part).__name__))
 
     async def _open(self) -> None:
         try:

@@ -14,12 +14,12 @@ from collections.abc import Awaitable, Callable, Mapping
 import msgspec
 
 from podpool.agent.abandoned_adds import AbandonedAdds
+from podpool.agent.cni_add_options import parse_pool_options
 from podpool.agent.demand import AddRequest
 from podpool.agent.deps import AgentDeps
 from podpool.agent.netns import recorded_netns
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool_ipam import PoolIPAM
-from podpool.agent.pool_options import parse_pool_options
 from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.router import AddressRequest, reject_ranges
@@ -32,6 +32,8 @@ from podpool.runtime.disk import Disk
 
 DEFERRED_DELETE_INTERVAL = 15.0
 """Seconds between two checks for DELs that a plugin left because this agent did not answer in time."""
+MAX_REPORTED = 1000
+"""Networks whose keys without effect are logged."""
 
 Command = Callable[[cni.PluginRequest], Awaitable[cni.PluginResponse]]
 
@@ -59,6 +61,8 @@ class CNIHandler:
         self._abandoned_adds = abandoned_adds
         self._logged: set[str] = set()
         """Deferred DELs whose failure was logged; empty for their directory."""
+        self._reported: set[str] = set()
+        """Networks whose keys without effect were logged."""
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
             "DEL": self._delete,
@@ -138,11 +142,19 @@ class CNIHandler:
             return _secondary_result(wanted, await self._secondary.router.allocate(wanted), config.cni_version)
         netns = recorded_netns(request.netns)
         options = parse_pool_options(request)
+        self._report_ignored(config.name, options.ignored)
         add = AddRequest(
             attachment=attachment, pod=_pod(request), network=config.name, netns=netns, addresses=options.addresses
         )
         self._confirmation.on_add(self._state.fence)
         return cni.add_result(await self._ipam.allocate(add), config.cni_version, extras=options.extras)
+
+    def _report_ignored(self, network: str, keys: tuple[str, ...]) -> None:
+        """Log the keys of a network that have no effect, once."""
+        if keys and network not in self._reported and len(self._reported) < MAX_REPORTED:
+            self._reported.add(network)
+            event = "network configuration has keys that have no effect on the node's pool"
+            self._log.warning(event, network=network, keys=", ".join(keys))
 
     async def _delete(self, request: cni.PluginRequest) -> cni.PluginResponse:
         attachment = cni.parse_attachment(request)

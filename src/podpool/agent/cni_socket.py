@@ -18,6 +18,7 @@ from typing import cast
 from podpool.cni.protocol import HEADER_SIZE, BadFrame, decode_length, encode_frame
 from podpool.core.errors import PodpoolError
 from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import report_defect
 
 TIMEOUT = 30.0
 """Seconds for which a plugin waits for its response."""
@@ -87,7 +88,9 @@ class PluginConnection(asyncio.Protocol):
             if self._command != b"ADD" or not _has_hung_up(transport):
                 transport.write(encode_frame(await self._handle(body)))
         except PodpoolError as error:  # without a response the plugin retries, or defers a DEL
-            log.warning("request not answered, the plugin retries", error=error)
+            log.warning("request not answered, the plugin retries an ADD and defers a DEL", error=error)
+        except Exception as error:  # noqa: BLE001  the failure of one request must not be lost, nor stop others
+            report_defect(log, "request failed unexpectedly, not answered", error)
         finally:
             transport.close()
 

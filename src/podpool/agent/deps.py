@@ -32,8 +32,11 @@ class Underlay(Protocol):
 class ContainerRuntime(Protocol):
     """The container runtime of the node (CRI)."""
 
-    async def list_sandboxes(self) -> frozenset[str]:
-        """Return the IDs of all Pod sandboxes, ready or not; raises `Unreachable`."""
+    async def list_sandboxes(self) -> Mapping[str, str] | None:
+        """Return the Pod UID of each Pod sandbox by its ID, ready or not; None while there is no runtime.
+
+        Raises `Unreachable`.
+        """
 
 
 async def no_flat_file(_path: str) -> bytes | None:
@@ -89,7 +92,7 @@ class AgentDeps:
     underlay: Underlay | None = None
     """No address is assigned before the underlay has programmed it; None for networks without such a step."""
     runtime: ContainerRuntime | None = None
-    """Lists the node's sandboxes, to find those whose DEL was lost; None: only Pods are compared."""
+    """Lists the node's sandboxes, to find those whose DEL or record was lost; None: only Pods are compared."""
     netns_gone: Callable[[Collection[str]], Awaitable[frozenset[str]]] = no_netns_gone
     """Returns the network namespaces, of these paths, that are known not to exist any more."""
     read_flat_file: Callable[[str], Awaitable[bytes | None]] = no_flat_file

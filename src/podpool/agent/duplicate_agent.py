@@ -77,7 +77,7 @@ class DuplicateAgent:
             self._report(nnc, reason)
 
     def _report(self, nnc: NodeNetworkConfig, reason: str) -> None:
-        self._deps.log.error("another agent runs on this node, this one yields", reason=reason)
+        self._deps.log.error("another agent runs on this node, this one assigns no new address", reason=reason)
         if self._deps.recorder:
             regarding = object_reference(NODE_NETWORK_CONFIGS, nnc)
             self._deps.recorder.record(regarding, reason="DuplicateAgent", action="Yielded", note=reason, warning=True)

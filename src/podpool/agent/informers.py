@@ -24,7 +24,8 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import NODES, PODS, Pod
 from podpool.api.meta import Kind, T
-from podpool.core.cooldown import MAX_COOLDOWN, CooldownInForce, CooldownLevels
+from podpool.core.cooldown_levels import MAX_COOLDOWN, CooldownInForce, CooldownLevels
+from podpool.core.quantities import hundredths
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.kube.informer import Informer, ObjectInformer
@@ -159,8 +160,8 @@ class SubnetInformer:
 
 def subnet_scaler(batch: int, buffer: Decimal | None, *, default: Settings) -> Scaler:
     """Return a ClusterSubnet's scaler within the allowed values; hundredths are rounded up, to more free addresses."""
-    hundredths = default.buffer if buffer is None else int(-(-buffer * 100 // 1))
-    return Scaler(min(max(batch, 1), 256), min(max(hundredths, 0), 400))
+    share = hundredths(buffer)
+    return Scaler(min(max(batch, 1), 256), min(max(default.buffer if share is None else share, 0), 400))
 
 
 def _cooldown(published: PublishedScaler, levels: CooldownLevels, *, exhausted: bool) -> CooldownInForce:

@@ -25,9 +25,9 @@ from podpool.agent.journal_upgrade import FormerRecords
 from podpool.core.errors import PodpoolError
 from podpool.runtime.disk import Disk
 
-FORMAT = 1
+FORMAT = 2
 """The format that is written."""
-NEWEST_FORMAT = 1
+NEWEST_FORMAT = 2
 """The newest format that is read: raised a release before `FORMAT`, so that a rollback by one release can read it."""
 
 _COPY = ".damaged-"
@@ -116,13 +116,13 @@ class JournalFormat(Generic[R]):
 
     def decode_record(self, payload: bytes, header: "FileHeader", layout: Layout) -> R:
         """Decode a record of a file with this header; raises `msgspec.DecodeError`."""
-        if header.journal_format:
+        if header.journal_format == FORMAT:
             return self._records.decode(payload)
         return self._upgraded(msgspec.json.decode(payload, type=dict[str, Any]), layout)
 
     def decode_snapshot(self, payload: bytes, layout: Layout) -> SnapshotFile[R]:
         """Decode a snapshot; raises `msgspec.DecodeError`."""
-        if _header(payload).journal_format:
+        if _header(payload).journal_format == FORMAT:
             return self._snapshots.decode(payload)
         file = msgspec.json.decode(payload, type=SnapshotFile[dict[str, Any]])
         return SnapshotFile(segment=file.segment, state=self._upgraded(file.state, layout))

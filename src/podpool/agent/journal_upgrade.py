@@ -1,4 +1,4 @@
-"""Reads records of journals without a format number, which development versions wrote, in the present format.
+"""Reads records of earlier formats in the present one: format 1, and files of development versions without a number.
 
 No former name of a field is a present name of another one in the same struct, so one table reads every format, also a
 file that two versions wrote. A record or a field that is in no format is refused. What a format lacks is set to what is
@@ -9,13 +9,13 @@ safe:
 | 3adcea5 to 2c68e07 | lost grants | after a forced cooldown any grant may be lost, as after damage |
 | 3adcea5 to 52c6528 | `incomplete` | the same, if no grant is known to be lost |
 | 2c68e07, 4844de4 | `recovering` | a slice whose cooldown was forced is recovered |
-| 2c68e07 to 6813594 | `acknowledged` | a slice of a snapshot is not assigned from before its Lease names this boot |
+| all up to 1 | an assignment of NodeSlices | a slice, known by its Lease, is suspended: Pods keep their addresses |
 | 2c68e07 | a confirmation of the Node alone, with an NC | slices are fenced until the next one |
 | 3adcea5 to 3ccb41b | `version` of a grant | that of its network container: the underlay has to program it |
 | 3adcea5 to 3ccb41b | `prefix`, `gateway` | those of the network container, or a host route |
 | 2c68e07, 4844de4 | address and boot of a shared-range entry | none, as before: the IPPool has them |
 
-The first four apply to every file without checksums of lengths, of whichever version; the others to what is absent.
+The first three apply to every file without checksums of lengths, of whichever version; the others to what is absent.
 """
 
 from collections.abc import Iterable, Mapping
@@ -47,8 +47,9 @@ FORMER_TAGS: Mapping[str, str] = {
     "slice-settled": "slice-cooled-down",
     "slice-forgotten": "slice-removed",
     "slice-recalled": "slice-recovered",
-    "slice-signed": "slice-acknowledged",
-    "slice-lease-signed": "slice-acknowledged",
+    "slice-signed": "slice-suspended",
+    "slice-lease-signed": "slice-suspended",
+    "slice-acknowledged": "slice-suspended",
     "slice-ranged": "slice-range-changed",
 }
 FORMER_LINES: Mapping[str, tuple[str, str]] = {
@@ -67,13 +68,24 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {
     "Assigned": {"owner": "attachment"},
     "CooldownForced": {"forgotten": "lost"},
     "SliceHolder": {"owner": "attachment", "found": "inferred"},
-    "SliceAcquired": {"found": "holders", "doubted": "force_cooldown", "unsure": "recovering"},
+    "SliceAddress": {"lease": "assignment"},
+    "SliceAcquired": {
+        "lease": "assignment",
+        "found": "holders",
+        "doubted": "force_cooldown",
+        "unsure": "recovering",
+    },
+    "SliceClosed": {"lease": "assignment"},
+    "SliceRemoved": {"lease": "assignment"},
+    "SliceRecovered": {"lease": "assignment"},
+    "SliceSuspended": {"lease": "assignment"},
+    "SliceRangeChanged": {"lease": "assignment"},
     "SliceAssigned": {"tenant": "holder", "slots": "addresses"},
     "SliceUnassigned": {"slots": "addresses"},
     "SliceCooledDown": {"slots": "addresses"},
     "PastUse": {"tenant": "holder"},
     "SliceState": {
-        "signed": "acknowledged",
+        "lease": "assignment",
         "unsure": "recovering",
         "doubted_at": "cooldown_forced_at",
         "held": "assigned",
@@ -95,14 +107,13 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {
     "SharedAllocation": {"sandbox": "attachment", "leaving": "releasing"},
 }
 """Former names of fields, by struct."""
+DROPPED_FIELDS: Mapping[str, frozenset[str]] = {"SliceState": frozenset({"acknowledged", "signed"})}
+"""Former fields without a present one, by struct."""
 UNKNOWN: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
     "CooldownForced": (("at", "lost", "incomplete", True),),
     "Snapshot": (("cooldown_forced_at", "lost", "incomplete", True),),
     "SliceAcquired": (("force_cooldown", "recovering", "recovering", True),),
-    "SliceState": (
-        ("cooldown_forced_at", "recovering", "recovering", True),
-        ("lease", "acknowledged", "acknowledged", False),
-    ),
+    "SliceState": (("cooldown_forced_at", "recovering", "recovering", True),),
 }
 """In files without checksums of lengths, by struct: with the first field and without the second, the third is set."""
 
@@ -146,7 +157,8 @@ def _renamed(value: Any, kind: Any, *, unchecked: bool) -> Any:  # noqa: ANN401 
 
 
 def _renamed_struct(value: dict[str, Any], kind: type[msgspec.Struct], *, unchecked: bool) -> dict[str, Any]:
-    names = FORMER_FIELDS.get(kind.__name__, {})
+    names, dropped = FORMER_FIELDS.get(kind.__name__, {}), DROPPED_FIELDS.get(kind.__name__, frozenset())
+    value = {name: each for name, each in value.items() if name not in dropped}
     types = _field_types(kind)
     fields = {names.get(name, name): each for name, each in value.items()}
     if not fields.keys() <= types.keys() or len(fields) < len(value):

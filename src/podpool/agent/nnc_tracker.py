@@ -15,6 +15,7 @@ from podpool.agent.network_container import unsupported_reason
 from podpool.agent.records import NCAccepted, NCRemoved, ReleasePending
 from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NetworkConfigStatus, NetworkContainer, NodeNetworkConfig
+from podpool.api.meta import is_older
 
 ANSWER_TIMEOUT = 1.0
 """Seconds after which an unchanged status counts as the answer: it does not change when it was short before."""
@@ -148,7 +149,9 @@ class NNCTracker:
         self._logged &= pool.unusable.keys() | revoked.keys()
         for grant, reason in pool.unusable.items():
             if self._is_first(grant):
-                self._log.warning("grant cannot be used", nc=nc.id, grant=grant, reason=reason)
+                self._log.warning(
+                    "address in the NNC is not assigned to Pods, check it", nc=nc.id, grant=grant, reason=reason
+                )
         for grant, assignment in revoked.items():
             if self._is_first(grant):
                 self._log.warning(
@@ -185,5 +188,4 @@ class NNCTracker:
 
 
 def _is_older(nnc: NodeNetworkConfig, than: NodeNetworkConfig) -> bool:
-    one, other = nnc.metadata.resource_version, than.metadata.resource_version
-    return one.isdecimal() and other.isdecimal() and int(one) < int(other)
+    return is_older(nnc.metadata.resource_version, than.metadata.resource_version)

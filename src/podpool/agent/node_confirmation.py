@@ -9,8 +9,8 @@ without a record.
 An ADD at a closed fence starts a confirmation at once, while it waits: a wall clock that was set closes the fence, too,
 and the API server can confirm the Node within milliseconds.
 
-For slices the Node is enough, once their Leases are labelled with its UID: slice GC counts from when that UID is
-missing. A node that never had an NNC needs no more than that.
+For slices the Node is enough, together with NodeSlices of that Node if it holds any: node GC counts from when that UID
+is missing. A node that never had an NNC needs no more than that.
 """
 
 import asyncio
@@ -20,11 +20,11 @@ import msgspec
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import NAMESPACE, AgentDeps, event_or_timeout
 from podpool.agent.duplicate_agent import other_journal
-from podpool.agent.errors import fenced_reason
 from podpool.agent.fence import Fence, own_nc, own_report
 from podpool.agent.network_container import unsupported_reason
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.records import CooldownForced, NCAdopted, NodeConfirmed
+from podpool.agent.refusal_reasons import fenced_reason
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer, NodeNetworkConfig
@@ -38,6 +38,8 @@ MAX_REFUSED = 100
 """Refused network containers that are reported: a node has one or two."""
 ADD_INTERVAL = 1.0
 """Seconds between two confirmations for ADDs: a Pod waits little, and 5,000 nodes at once are no load."""
+QUICK_ATTEMPTS = 5
+"""Failed confirmations after which changes of Node and NNC are confirmed at `ADD_INTERVAL`: a new node needs four."""
 
 
 class _JournalLoss(msgspec.Struct, frozen=True):
@@ -67,6 +69,12 @@ class NodeConfirmation:
         self._pause: asyncio.Timeout | None = None
         self._attempted = self._next = 0.0
         """Loop times of the last and the next confirmation."""
+        self._requested = False
+        """The next confirmation was requested during the present one, or since."""
+        self._failures = 0
+        """Failed confirmations since the last successful one."""
+        self._unanswered = False
+        """The API server did not answer the last confirmation."""
         self._refused: set[str] = set()
         self._first = True
         self._journalled_version: int | None = None
@@ -74,12 +82,18 @@ class NodeConfirmation:
         self._logged_open: bool | None = None
 
     def nudge(self) -> None:
-        """Confirm now if a fence is closed or the NNC shows another NC."""
+        """Confirm if a fence is closed or the NNC shows another NC: now, after failures `ADD_INTERVAL` after the last.
+
+        The agent's own patches cause this, too: each ADD may lead to one.
+        """
         newest = self._nnc.newest
         other_nc = newest is not None and newest.status.network_containers and self._nnc.own_nc() is None
         closed = self._secondary and not self._state.node_fence.is_open()
         if other_nc or closed or not self._fence.is_open():
-            self._due.set()
+            if self._unanswered or self._failures >= QUICK_ATTEMPTS:
+                self._confirm_soon()
+            else:
+                self._due.set()
 
     def on_add(self, fence: Fence) -> None:
         """Confirm for a request at a closed fence."""
@@ -98,6 +112,7 @@ class NodeConfirmation:
 
     def _confirm_soon(self) -> None:
         """Confirm at once, or `ADD_INTERVAL` after the last confirmation."""
+        self._requested = True
         self._next = min(self._next, self._attempted + ADD_INTERVAL)
         self._wake(self._next)
 
@@ -125,14 +140,18 @@ class NodeConfirmation:
             self._journalled_version = max(self._state.pool.version, 0)  # before any watch raises it
         while True:
             self._due.clear()
+            self._requested = False
             self._attempted = asyncio.get_running_loop().time()
             confirmed = await self._confirm()
+            self._failures = 0 if confirmed else self._failures + 1
             if confirmed:
                 backoff.reset()
             self._log_fence()
             self._deps.changes.notify()
             interval = self._deps.settings.confirmation_interval if confirmed else backoff.fail()
             self._next = asyncio.get_running_loop().time() + interval
+            if self._requested:
+                self._confirm_soon()
             while not self._due.is_set() and asyncio.get_running_loop().time() < self._next:
                 await self._rest()
 
@@ -160,16 +179,20 @@ class NodeConfirmation:
         before = self._nnc.newest
         try:
             node = await self._deps.kube.get(NODES, self._deps.node)
-        except (ApiError, Unreachable):
+            ours = node.boot_id == self._state.pool.boot_id
+            node_only = self._secondary is not None and ours and await self._secondary.confirms(node.metadata.uid)
+        except (ApiError, Unreachable) as error:
+            self._unanswered = not isinstance(error, ApiNotFound)
             return False
-        ours = node.boot_id == self._state.pool.boot_id
-        node_only = self._secondary is not None and ours and self._secondary.owned_by(node.metadata.uid)
         if node_only:
-            self._state.write(NodeConfirmed(boot=boot, wall=wall, node_only=True))
+            reopened = not self._state.node_fence.is_open()
+            self._state.write(NodeConfirmed(boot=boot, wall=wall, node_only=True, reopened=reopened))
         try:
             nnc = await self._deps.kube.get(NODE_NETWORK_CONFIGS, self._deps.node, namespace=NAMESPACE)
         except (ApiError, Unreachable) as error:
-            return node_only and isinstance(error, ApiNotFound) and not self._state.pool.adopted_nc
+            self._unanswered = not isinstance(error, ApiNotFound)
+            return node_only and not self._unanswered and not self._state.pool.adopted_nc
+        self._unanswered = False
         self._report_refused(node, nnc)
         adopted = self._adopt(node, nnc)
         self._nnc.observe_response(nnc, since=before)
@@ -189,7 +212,12 @@ class NodeConfirmation:
             self._loss = self._find_loss(nc, nnc)
         if former != nc.id:
             self._state.write(NCAdopted(nc=nc.id, incomplete=self._loss is not None))
-            self._deps.log.info("network container adopted", nc=nc.id, former=former or "none")
+            event = (
+                "network container replaced, the former one is not used again"
+                if former
+                else "network container adopted"
+            )
+            self._deps.log.info(event, nc=nc.id, former=former or "none")
         if self._loss:
             self._force_cooldown(self._loss)
         self._first, self._loss = False, None
@@ -201,7 +229,9 @@ class NodeConfirmation:
             reason = unsupported_reason(nc)
             if reason and nc.id not in self._refused and len(self._refused) < MAX_REFUSED:
                 self._refused.add(nc.id)
-                self._deps.log.error("network container refused, none of its addresses is assigned", reason=reason)
+                self._deps.log.error(
+                    "network container refused, none of its addresses is assigned", nc=nc.id, reason=reason
+                )
                 if self._deps.recorder:
                     regarding = object_reference(NODES, node)
                     self._deps.recorder.record(

@@ -16,7 +16,7 @@ from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
 from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 
 DEPARTED_RETENTION = 3600.0
 """Seconds for which the last use of an address that left the pool is kept, in case it is granted again."""

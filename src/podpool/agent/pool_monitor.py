@@ -21,7 +21,7 @@ from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport, NetworkConfigSpec
-from podpool.core.cooldown import MAX_COOLDOWN
+from podpool.core.cooldown_levels import MAX_COOLDOWN
 from podpool.core.debounce import DebounceState
 from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
@@ -167,5 +167,5 @@ class PoolMonitor:
 
     async def _back_off(self, error: Exception) -> None:
         if not self._backoff.failures:
-            self._log.warning("cannot patch the NNC, retrying", error=error)
+            self._log.warning("cannot read or patch the NNC, retrying", error=error)
         await self._backoff.wait()

@@ -111,6 +111,8 @@ class NodeConfirmed(JournalRecord, frozen=True, kw_only=True, tag="node-confirme
     wall: float
     node_only: bool = False
     """Only the Node was confirmed, which is enough for slices."""
+    reopened: bool = False
+    """The fence was closed before: every slice has to be confirmed anew."""
 
 
 class NCAccepted(JournalRecord, frozen=True, kw_only=True, tag="nc-accepted"):
@@ -193,26 +195,28 @@ class SliceHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
 
 
 class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
-    """One address of a slice. A slice is identified by the UID of its Lease, which is new each time it is assigned."""
+    """One address of a slice. A slice is identified by the ID of its assignment, new each time it is assigned."""
 
-    lease: str
+    assignment: str
     address: str
 
 
 class SliceAcquired(JournalRecord, frozen=True, kw_only=True, tag="slice-acquired"):
-    """This node holds a slice according to its Lease; entries of its IPPool are in use."""
+    """This node holds a slice; entries of its IPPool are in use."""
 
-    lease: str
+    assignment: str
     name: str
-    """Name of the Lease and of the IPPool."""
+    """Name of its IPPool and Lease."""
     network: str
     range: str
     slice: str
     at: float
     holders: dict[str, SliceHolder] = {}
     """Entries of the IPPool, by address."""
+    confirmed: bool = False
+    """The controller has confirmed it: its addresses may be assigned."""
     closed: bool = False
-    """No address of it is assigned: it is to be returned, and another slice has its addresses."""
+    """No address of it is assigned: another slice has some of them, and it is to be returned."""
     force_cooldown: bool = False
     """It was this node's before without a record in the journal: every address cools down once."""
     recovering: bool = False
@@ -240,39 +244,57 @@ class SliceCooledDown(JournalRecord, frozen=True, kw_only=True, tag="slice-coole
 
 
 class SliceClosed(JournalRecord, frozen=True, kw_only=True, tag="slice-closed"):
-    """A slice was returned, or its Lease is lost: no address of it is assigned again."""
+    """A slice is returned when it is unused: no address of it is assigned again."""
 
-    lease: str
+    assignment: str
 
 
 class SliceRemoved(JournalRecord, frozen=True, kw_only=True, tag="slice-removed"):
-    """A closed slice without a Lease and without assignments was removed from the state."""
+    """A closed slice that is neither assigned to the node nor in use was removed from the state."""
 
-    lease: str
+    assignment: str
 
 
 class SliceRecovered(JournalRecord, frozen=True, kw_only=True, tag="slice-recovered"):
     """All users of a recovering slice are known: its other addresses cool down from now on."""
 
-    lease: str
+    assignment: str
     at: float
 
 
-class SliceAcknowledged(JournalRecord, frozen=True, kw_only=True, tag="slice-acknowledged"):
-    """The Lease of a slice names this boot."""
+class SliceConfirmed(JournalRecord, frozen=True, kw_only=True, tag="slice-confirmed"):
+    """The controller has confirmed a slice anew: its addresses may be assigned again."""
 
-    lease: str
+    assignment: str
+
+
+class SliceSuspended(JournalRecord, frozen=True, kw_only=True, tag="slice-suspended"):
+    """NodeSlices does not list a slice: none of its addresses is assigned before it is confirmed anew."""
+
+    assignment: str
 
 
 class SliceRangeChanged(JournalRecord, frozen=True, kw_only=True, tag="slice-range-changed"):
     """The range of a slice was made larger or smaller; the slice itself did not change."""
 
-    lease: str
+    assignment: str
     range: str
 
 
-SliceChange: TypeAlias = SliceAcknowledged | SliceRecovered | SliceRangeChanged | SliceClosed | SliceRemoved
-SliceRecord: TypeAlias = SliceAcquired | SliceChange | SliceAssigned | SliceUnassigned | SliceCooledDown
+class NodeSlicesObserved(JournalRecord, frozen=True, kw_only=True, tag="node-slices-observed"):
+    """NodeSlices was read at a version."""
+
+    version: str
+    rolled_back: str = ""
+    """A newer version that was read before, until it is reported: the API server was restored."""
+
+
+SliceChange: TypeAlias = (
+    SliceConfirmed | SliceSuspended | SliceRecovered | SliceRangeChanged | SliceClosed | SliceRemoved
+)
+SliceRecord: TypeAlias = (
+    SliceAcquired | SliceChange | SliceAssigned | SliceUnassigned | SliceCooledDown | NodeSlicesObserved
+)
 
 
 class PastUse(msgspec.Struct, frozen=True, kw_only=True):
@@ -285,13 +307,13 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
 class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A slice in a snapshot; addresses in the order of their last use."""
 
-    lease: str
+    assignment: str
     name: str
     network: str
     range: str
     slice: str
+    confirmed: bool = False
     closed: bool = False
-    acknowledged: bool = True
     recovering: bool = False
     cooldown_forced_at: float | None = None
     assigned: dict[str, SliceHolder] = {}
@@ -318,6 +340,8 @@ class Snapshot(JournalRecord, frozen=True, kw_only=True, tag="snapshot"):
     unusable: dict[str, str] = {}
     lost: tuple[str, ...] = ()
     slices: tuple[SliceState, ...] = ()
+    returned_slices: dict[str, str] = {}
+    node_slices: NodeSlicesObserved | None = None
     node_confirmed: tuple[float, float] | None = None
     programmed: dict[str, int] = {}
     journal: str = ""

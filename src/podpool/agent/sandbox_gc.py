@@ -7,19 +7,21 @@ two sources shows it in two observations, `sandbox_gc_delay` apart (`core.two_ob
 | source | condition | reason |
 |---|---|---|
 | runtime | it was listed once, or its ADD is 10 minutes old | containerd lists a sandbox after its ADDs |
-| | the list lacks it, and contains another of this agent | otherwise it is the socket of another runtime |
+| | the list lacks it, and has another of this agent or node | otherwise it is the socket of another runtime |
 | | the network namespace of the ADD is not seen to exist | a runtime may lose the state of a sandbox that runs on |
 | Pods | no unfinished Pod has its UID, or has it as config hash | the mirror Pod of a static Pod has another UID |
 | | the network namespace of the ADD is gone | the sandbox of a force-deleted Pod may run on |
 
-More than 30 % of the sandboxes, and at least 5, are released at once only if Pods show it and the runtime, if it has
-responded since the start, does not list them.
+More than 30 % of the sandboxes, and at least 5, are released at once only if a second source agrees: Pods show it and
+the runtime, if it has responded since the start, does not list them; or the runtime shows it and their network
+namespaces are seen to be gone. No sandbox exists without its namespace, and after a runtime lost all of them, Pods live
+on in new ones.
 
 Observations are kept in memory: after a restart they start again.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -38,7 +40,7 @@ LIST_TIMEOUT = 10.0
 """Seconds within which the runtime must list its sandboxes."""
 MASS_LOSS_SHARE, MASS_LOSS_MINIMUM = 0.3, 5
 UNREACHABLE = "cannot list the runtime's sandboxes, lost DELs are found by Pods alone; check --cri-socket"
-FOREIGN = "the runtime lists no sandbox of this agent, lost DELs are found by Pods alone; check --cri-socket"
+FOREIGN = "the runtime lists no sandbox of this node, lost DELs are found by Pods alone; check --cri-socket"
 
 
 class SandboxInterface(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,9 +96,11 @@ class SandboxGC:
     async def collect(self) -> None:
         """Observe once, and release what was observed for long enough."""
         held = [each for _, each in self._held()]
-        unlisted = await self.runtime.observe(held)
+        unlisted = await self.runtime.observe(held, pods=self._pods.uids())
         podless = await self._pods.observe(held)
-        lost = self._limit(unlisted | podless, held, both=podless - self.runtime.listed(podless))
+        gone = await self._deps.netns_gone({each.netns for each in unlisted if each.netns})
+        both = podless - self.runtime.listed(podless) | {each for each in unlisted if each.netns in gone}
+        lost = self._limit(unlisted | podless, held, both=both)
         still_held = [(source, each) for source, each in self._held() if each in lost]  # no DEL or other ADD since
         for source, each in still_held:
             reason = "the runtime does not list it" if each in unlisted else "its Pod and network namespace are gone"
@@ -121,12 +125,12 @@ class SandboxGC:
     def _limit(
         self, lost: frozenset[SandboxInterface], held: Iterable[SandboxInterface], *, both: frozenset[SandboxInterface]
     ) -> frozenset[SandboxInterface]:
-        """Return what to release: of a mass loss, only what both sources show."""
+        """Return what to release: of a mass loss, only what two sources show."""
         credible = lost & both if is_mass_loss(len(_sandboxes(lost)), of=len(_sandboxes(held))) else lost
         held_back = len(_sandboxes(lost - credible))
         if held_back > self.held_back:
             self._deps.log.warning(
-                "too many sandboxes ended without a DEL at once, waiting until runtime and Pods agree; check that "
+                "too many sandboxes ended without a DEL at once, waiting until a second source shows it; check that "
                 "--cri-socket is the kubelet's runtime",
                 count=held_back,
             )
@@ -140,7 +144,7 @@ class RuntimeObservations:
     def __init__(self, deps: AgentDeps) -> None:
         self._deps = deps
         self._started = deps.clock.boot()
-        self._last: frozenset[str] | None = None
+        self._last: Mapping[str, str] | None = None
         self._responded = False
         self._listed_once: set[str] = set()
         self._absent = TwoObservations[SandboxInterface](deps.settings.sandbox_gc_delay)
@@ -149,6 +153,8 @@ class RuntimeObservations:
         self.problem = ""
         """Why the list of the runtime does not count; empty if it does, and without a runtime."""
         self._error = ""
+        self.exists = deps.runtime is not None
+        """Whether there is a runtime; one that the agent looks for may start later."""
 
     @property
     def unreachable(self) -> bool:
@@ -158,7 +164,7 @@ class RuntimeObservations:
     @property
     def note(self) -> str:
         """How lost DELs are found if the runtime does not show them; empty if it does."""
-        if self._deps.runtime is None:
+        if not self.exists:
             return "no CRI socket, lost DELs are found by Pods alone"
         return f"{self.problem} ({self._error})" if self._error else self.problem
 
@@ -169,15 +175,15 @@ class RuntimeObservations:
         last = self._last
         return interfaces if last is None else frozenset(each for each in interfaces if each.sandbox in last)
 
-    async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
-        """List the sandboxes; return those of `held` that were absent for long enough."""
-        now, self._last = self._deps.clock.boot(), await self._list()
+    async def observe(self, held: Sequence[SandboxInterface], *, pods: frozenset[str]) -> frozenset[SandboxInterface]:
+        """List the sandboxes; return those of `held` that were absent for long enough. `pods` are UIDs of the node."""
+        now, self._last = self._deps.clock.boot(), await self.list_sandboxes()
         self._responded = self._responded or self._last is not None
         known = _sandboxes(held)
-        self.known = len(known & (self._last or frozenset()))
-        if self._last is None or not self._is_credible(self._last, held, now=now):
+        self.known = len(known.intersection(self._last or ()))
+        if self._last is None or not self._is_credible(self._last, held, pods=pods, now=now):
             return frozenset()
-        self._listed_once = (self._listed_once | self._last) & known
+        self._listed_once = self._listed_once & known | known.intersection(self._last)
         absent = [each for each in held if each.sandbox not in self._last and self._was_listed(each, now=now)]
         ended = await self._without_namespace(absent)
         return frozenset(self._absent.observe(ended, now=now))
@@ -187,9 +193,11 @@ class RuntimeObservations:
         present = await present_netns({each.netns for each in absent if each.netns}, self._deps.netns_gone)
         return [each for each in absent if each.netns not in present]
 
-    def _is_credible(self, listed: frozenset[str], held: Sequence[SandboxInterface], *, now: float) -> bool:
-        """Return whether the list contains a sandbox of this agent."""
-        credible = not listed.isdisjoint(_sandboxes(held))
+    def _is_credible(
+        self, listed: Mapping[str, str], held: Sequence[SandboxInterface], *, pods: frozenset[str], now: float
+    ) -> bool:
+        """Return whether the list contains a sandbox of this agent, or of a Pod of this node."""
+        credible = not _sandboxes(held).isdisjoint(listed) or not pods.isdisjoint(listed.values())
         foreign = not credible and any(self._was_listed(each, now=now) for each in held)
         self._report(FOREIGN if foreign else "")
         return credible
@@ -197,15 +205,19 @@ class RuntimeObservations:
     def _was_listed(self, each: SandboxInterface, *, now: float) -> bool:
         return each.sandbox in self._listed_once or now - (each.added or self._started) >= ADD_CHAIN_SECONDS
 
-    async def _list(self) -> frozenset[str] | None:
+    async def list_sandboxes(self) -> Mapping[str, str] | None:
+        """Return the Pod UID of each sandbox by its ID; None without a runtime, and if it does not respond."""
         if self._deps.runtime is None:
             return None
         try:
             async with asyncio.timeout(LIST_TIMEOUT):
-                return await self._deps.runtime.list_sandboxes()
+                listed = await self._deps.runtime.list_sandboxes()
         except (Unreachable, TimeoutError) as error:
+            self.exists = True
             self._report(UNREACHABLE, error=str(error) or "timeout")
             return None
+        self.exists = listed is not None
+        return listed
 
     def _report(self, problem: str, *, error: str = "") -> None:
         """Log a change: the runtime is asked at every interval."""
@@ -224,11 +236,15 @@ class PodObservations:
         self._pods = pods
         self._absent = TwoObservations[SandboxInterface](deps.settings.sandbox_gc_delay)
 
+    def uids(self) -> frozenset[str]:
+        """Return the UIDs of the node's unfinished Pods, as far as they are listed."""
+        return pod_uids(self._pods.values())
+
     async def observe(self, held: Sequence[SandboxInterface]) -> frozenset[SandboxInterface]:
         """Return those of `held` that were absent for long enough."""
         if not self._pods.synced.is_set():
             return frozenset()
-        now, present = self._deps.clock.boot(), pod_uids(self._pods.values())
+        now, present = self._deps.clock.boot(), self.uids()
         podless = [each for each in held if each.pod_uid not in present]
         gone = await self._deps.netns_gone({each.netns for each in podless if each.netns})
         return frozenset(self._absent.observe([each for each in podless if each.netns in gone], now=now))

@@ -22,7 +22,8 @@ import msgspec
 
 from podpool.agent.pool import Pool
 from podpool.api.azure import INVENTORY_ANNOTATION, AgentReport, NetworkConfigSpec, NetworkContainer, NodeNetworkConfig
-from podpool.core.cooldown import CooldownInForce
+from podpool.api.untrusted_text import parse_number
+from podpool.core.cooldown_levels import CooldownInForce
 from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, surplus, target
 
@@ -89,6 +90,8 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     """Those of them that no ADD may get yet."""
     unserved: int
     """Pods without an address."""
+    withheld: int = 0
+    """Addresses that are not assigned because a sandbox without a Pod may use them."""
     addresses_per_pod: int = 1
     mode: ScalingMode = ScalingMode.PODS
     recently_used: int
@@ -111,12 +114,12 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def demand(self) -> int:
         """Demand U, with the cooldown in force."""
-        return self.assigned + self.cooling_down + self.expected
+        return self.assigned + self.cooling_down + self.withheld + self.expected
 
     @property
     def demand_to_report(self) -> int:
         """Demand as if the retention were the longest, whatever is in force: the level must not depend on itself."""
-        return self.assigned + self.recently_used + self.expected
+        return self.assigned + self.recently_used + self.withheld + self.expected
 
     @property
     def overstated(self) -> bool:
@@ -133,14 +136,14 @@ class ScalingInputs(msgspec.Struct, frozen=True, kw_only=True):
         """Pods that wait for addresses which the subnet does not have."""
         if self.answered_short is None:
             return self.reported.waiting
-        needed = self.assigned + self.cooling_briefly + self.unserved * self.addresses_per_pod
+        needed = self.assigned + self.cooling_briefly + self.withheld + self.unserved * self.addresses_per_pod
         missing = needed - (self.granted - len(self.pending_release))
         return min(self.unserved, -(-max(0, missing) // self.addresses_per_pod)) if self.answered_short else 0
 
     @property
     def holding(self) -> NodeHoldings:
         """The node's addresses, as `core.scaling` counts them."""
-        in_use = self.assigned + self.cooling_down
+        in_use = self.assigned + self.cooling_down + self.withheld
         return NodeHoldings(
             requested=self.spec.requested, held=self.granted, pending_release=len(self.pending_release), assigned=in_use
         )
@@ -242,5 +245,4 @@ def inventory_report(nnc: NodeNetworkConfig, pool: Pool, *, journal: str, reques
 
 def requested_inventory(nnc: NodeNetworkConfig | None) -> int:
     """Return the number of the controller's inventory request; 0 for none."""
-    requested = "" if nnc is None else nnc.metadata.annotations.get(INVENTORY_ANNOTATION, "")
-    return int(requested) if requested.isdecimal() else 0
+    return 0 if nnc is None else parse_number(nnc.metadata.annotations.get(INVENTORY_ANNOTATION)) or 0

@@ -4,10 +4,10 @@ import msgspec
 
 from podpool.agent.demand import PodDemand
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.errors import no_address_reason, not_ready_reason, shortage_message
 from podpool.agent.fence import own_report, shows_other_nc
 from podpool.agent.informers import AgentInformers
 from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.refusal_reasons import no_address_reason, not_ready_reason, shortage_message
 from podpool.agent.scaling import (
     InventoryReport,
     ScalingInputs,
@@ -17,7 +17,7 @@ from podpool.agent.scaling import (
 )
 from podpool.agent.state import AgentState
 from podpool.api.azure import AgentReport, NodeNetworkConfig
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 
 
 class InputCollector:
@@ -64,6 +64,7 @@ class InputCollector:
             cooling_down=kept,
             cooling_briefly=briefly,
             unserved=self._demand.unserved(pods.values(), pool.assigned.values()),
+            withheld=self._withheld(),
             addresses_per_pod=max(len(pool.nc_families), 1),
             mode=self._mode,
             recently_used=len(pool.recent_uses(now=now, cooldown=settings.cooldown_filling)),
@@ -116,6 +117,13 @@ class InputCollector:
     def shortage_message(self) -> str:
         """Return why Pods wait for addresses, without numbers."""
         return shortage_message(self._state)
+
+    def _withheld(self) -> int:
+        """Return the number of withheld addresses; the Pods that show lost ones count as unserved already."""
+        if not self._state.lost_withheld:
+            return 0
+        shown = {each.ip for pod in self._informers.pods.cache.values() for each in pod.status.pod_ips}
+        return sum(each.address not in shown for each in self._state.pool.unassigned_lost())
 
     def _inventory(self, nnc: NodeNetworkConfig, reported: AgentReport) -> InventoryReport:
         requested = requested_inventory(self._informers.nnc.object) or reported.inventory

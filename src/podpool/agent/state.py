@@ -25,6 +25,7 @@ from podpool.core.errors import PodpoolError
 from podpool.runtime.clock import Clock
 from podpool.runtime.disk import Disk
 from podpool.runtime.logging import Logger
+from podpool.runtime.supervision import raise_if_cancelled
 
 AGENT_JOURNAL: JournalFormat[AnyRecord] = JournalFormat(AnyRecord)
 RETRY_INTERVAL = 5.0
@@ -99,6 +100,8 @@ class AgentState:
         """When the journal was created, which identifies it; empty until `open`."""
         self.contested_until = 0.0
         """Until when another agent of this node may assign addresses, on the boot clock (`duplicate_agent`)."""
+        self.lost_withheld = False
+        """Whether lost grants stay lost for longer, because a sandbox without a Pod may use them (`lost_grant_gc`)."""
         self.journal = Journal(disk, AGENT_JOURNAL, self.snapshot, segment_bytes=segment_bytes)
         self._disk = disk
         self._clock = clock
@@ -149,7 +152,7 @@ class AgentState:
                 self.report_failure(_first_error(group), log)
             else:
                 return
-            _raise_if_cancelled()
+            raise_if_cancelled()
             await asyncio.sleep(RETRY_INTERVAL)
 
     def report_failure(self, error: BaseException, log: Logger) -> None:
@@ -181,6 +184,8 @@ class AgentState:
             confirmed=self.fence.confirmed,
             node_confirmed=self.node_fence.confirmed,
             slices=self.slices.snapshot(),
+            returned_slices=self.slices.returned,
+            node_slices=self.slices.observed if self.slices.observed.version else None,
             programmed=dict(self.programming.versions),
             journal=self.journal_id,
         )
@@ -199,13 +204,6 @@ def read_agent_journal(disk: Disk) -> JournalContents[AnyRecord]:
 
 def _first_error(error: BaseException) -> BaseException:
     return _first_error(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
-
-
-def _raise_if_cancelled() -> None:
-    """A task group whose task fails while it is cancelled raises the failure alone."""
-    task = asyncio.current_task()
-    if task and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def _normalized(nc: str) -> str:

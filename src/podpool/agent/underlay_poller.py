@@ -65,7 +65,7 @@ class NMAgentClient:
             if answer.http_status_code != "200":
                 raise BadUnderlay(f"httpStatusCode {answer.http_status_code}")
             return {each.network_container_id: int(each.version) for each in answer.network_containers}
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise BadUnderlay(str(error)) from error
 
 

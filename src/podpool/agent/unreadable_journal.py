@@ -5,7 +5,7 @@ meanwhile and answers with the reason. After the exit the kubelet starts it agai
 names the file and what to do if it stays unreadable.
 """
 
-from podpool.agent.secondary.shared_range_log import SHARED_RANGE_JOURNAL
+from podpool.agent.secondary.shared_range_journal import SHARED_RANGE_JOURNAL
 from podpool.agent.state import AGENT_JOURNAL, JournalReadError
 from podpool.core.errors import PodpoolError
 from podpool.runtime.clock import Clock

@@ -1,11 +1,11 @@
 """ValidatingAdmissionPolicies that restrict an agent to its own node, whatever its roles allow.
 
 Invariant: a node's token writes only that node's objects, and of those only the fields that an agent owns. The node is
-the one in the token's claims, bound to a Pod or a Node; a token without one writes nothing. One more policy restricts
-what the controller writes on a Node.
+the one in the token's claims, bound to a Pod or a Node; a token without one writes nothing.
 
-The owner of an IPPool or slice Lease is in an annotation that only the controller writes. Without it the object is
-shared, and writing it needs a permission of its own.
+The owner of an IPPool or slice Lease is in an annotation; its name is that of a slice of this node. Without the
+annotation the object is shared, and writing it needs a permission of its own, unless its name is that of a slice of the
+node: then it is of a Whereabouts plugin, and the agent takes it over.
 """
 
 from collections.abc import Mapping, Sequence
@@ -14,14 +14,16 @@ from typing import Any
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, LEASES, NODES, SHORT_CONDITION, SHORT_TAINT
 from podpool.api.meta import Kind
-from podpool.api.rbac import AGENT, CONTROLLER, NAMESPACE, SHARE_VERB
+from podpool.api.node_slices import NODE_SLICES
+from podpool.api.rbac import AGENT, NAMESPACE, SHARE_VERB
 from podpool.api.whereabouts import (
-    ACKNOWLEDGED_ANNOTATION,
-    BOOT_ANNOTATION,
     IP_POOLS,
+    NETWORK_ANNOTATION,
     NODE_ANNOTATION,
-    SLICE_INVENTORY_ANNOTATION,
-    SLICE_REPORT_ANNOTATION,
+    NODE_UID_LABEL,
+    RANGE_ANNOTATION,
+    SEALED_ANNOTATION,
+    SLICE_ANNOTATION,
 )
 
 Manifest = dict[str, Any]
@@ -36,10 +38,10 @@ _SET_BY_SERVER = ("resourceVersion", "generation", "managedFields")
 def admission_manifests() -> list[Manifest]:
     """Return the policies and their bindings."""
     pools = [
-        _pool_policy(IP_POOLS, unchanged=["range"], annotations=[BOOT_ANNOTATION]),
-        _pool_policy(LEASES, annotations=[BOOT_ANNOTATION, ACKNOWLEDGED_ANNOTATION]),
+        _pool_policy(IP_POOLS, slice_="variables.after.spec.range", unchanged=["range"]),
+        _pool_policy(LEASES, slice_=_annotation("variables.after", SLICE_ANNOTATION)),
     ]
-    made = [_nnc_policy(), *pools, _node_policy(), _event_policy(), _controller_node_policy()]
+    made = [_nnc_policy(), _slices_policy(), *pools, _node_policy(), _event_policy()]
     return [*made, *(_binding(each["metadata"]["name"]) for each in made)]
 
 
@@ -59,30 +61,58 @@ def _nnc_policy() -> Manifest:
     )
 
 
-def _pool_policy(kind: Kind[Any], *, unchanged: Sequence[str] = (), annotations: Sequence[str] = ()) -> Manifest:
-    owner = f"variables.before.metadata.?annotations[?'{NODE_ANNOTATION}'].orValue('')"
+def _slices_policy() -> Manifest:
+    return _policy(
+        NODE_SLICES,
+        {
+            "request.operation == 'UPDATE'": "may neither create nor delete NodeSlices",
+            "variables.before.metadata.name == variables.node": "may only write its own NodeSlices",
+            "has(request.subResource) && request.subResource == 'status'": "may only write the status of NodeSlices",
+        },
+        status=True,
+    )
+
+
+def _pool_policy(kind: Kind[Any], *, slice_: str, unchanged: Sequence[str] = ()) -> Manifest:
+    """Return the policy of objects that are of a slice or shared. `slice_` is CEL: the slice that an object shows."""
+    network = _annotation("variables.after", NETWORK_ANNOTATION)
+    own_name = (
+        f"({network} == '' ? '' : {network} + '-') + variables.node + '-' +"
+        f" {slice_}.replace('/', '-').replace(':', '-') == variables.after.metadata.name"
+    )
+    own = (
+        "variables.owner in ['', variables.node] && variables.new_owner == variables.node"
+        f" && {_annotation('variables.before', SEALED_ANNOTATION)} == '' && ({own_name})"
+    )
     shared = (
-        f"authorizer.group('{kind.group}').resource('{kind.plural}').namespace(request.namespace)"
-        f".name(variables.before.metadata.name).check('{SHARE_VERB}').allowed()"
+        f"request.operation != 'DELETE' && authorizer.group('{kind.group}').resource('{kind.plural}')"
+        f".namespace(request.namespace).name(variables.before.metadata.name).check('{SHARE_VERB}').allowed()"
     )
     kept = [f"object.spec.{each} == oldObject.spec.{each}" for each in unchanged]
-    meta = [
-        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _unchanged("metadata.annotations", but=annotations),
+    written = [NODE_ANNOTATION, NETWORK_ANNOTATION, RANGE_ANNOTATION, SLICE_ANNOTATION]
+    shared_meta = _unchanged("metadata", but=_SET_BY_SERVER)
+    own_meta = [
+        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations", "labels"]),
+        _unchanged("metadata.labels", but=[NODE_UID_LABEL]),
+        _unchanged("metadata.annotations", but=written),
     ]
-    exceptions = f" except {', '.join(annotations)}" if annotations else ""
+    meta = f"(variables.new_owner == '' ? {shared_meta} : {' && '.join(own_meta)})"
     return _policy(
         kind,
         {
-            "request.operation != 'DELETE'": f"may not delete any {kind.kind}",
-            f"variables.owner == '' ? {shared} : variables.owner == variables.node && request.operation == 'UPDATE'": (
-                f"may only write its own {kind.kind}s: the annotation {NODE_ANNOTATION} does not name its node"
+            f"variables.owner == '' && variables.new_owner == '' ? {shared} : {own}": (
+                f"may only write its own {kind.kind}s: the name or the annotation {NODE_ANNOTATION} is not its node's"
             ),
-            _on_update(*meta, *kept): (
-                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}{exceptions}"
+            _on_update(meta, *kept): (
+                f"may not change the metadata{' or range' if unchanged else ''} of this {kind.kind}"
+                f" except {', '.join([NODE_UID_LABEL, *written])}"
             ),
         },
-        variables={"owner": owner},
+        variables={
+            "after": "object == null ? oldObject : object",
+            "owner": _annotation("variables.before", NODE_ANNOTATION),
+            "new_owner": _annotation("variables.after", NODE_ANNOTATION),
+        },
     )
 
 
@@ -93,8 +123,7 @@ def _node_policy() -> Manifest:
         f"object.spec.?taints.orValue([]).all(each, each.key != '{SHORT_TAINT}' || each.effect == 'NoSchedule')"
     )
     parts = [
-        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _unchanged("metadata.annotations", but=[SLICE_REPORT_ANNOTATION]),
+        _unchanged("metadata", but=_SET_BY_SERVER),
         _unchanged("spec", but=["taints"]),
         _unchanged("status", but=["conditions"]),
     ]
@@ -104,23 +133,11 @@ def _node_policy() -> Manifest:
             "request.operation == 'UPDATE'": "may neither create nor delete a Node",
             "variables.before.metadata.name == variables.node": "may only write its own Node",
             _on_update(*parts, conditions, taints, no_schedule): (
-                f"may only write its Node's condition {SHORT_CONDITION}, its NoSchedule taint {SHORT_TAINT}"
-                f" and its annotation {SLICE_REPORT_ANNOTATION}"
+                f"may only write its Node's condition {SHORT_CONDITION} and its NoSchedule taint {SHORT_TAINT}"
             ),
         },
         status=True,
     )
-
-
-def _controller_node_policy() -> Manifest:
-    """Restrict the controller to the slice inventory annotation of Nodes."""
-    parts = [
-        _unchanged("metadata", but=[*_SET_BY_SERVER, "annotations"]),
-        _unchanged("metadata.annotations", but=[SLICE_INVENTORY_ANNOTATION]),
-        _unchanged("spec", but=[]),
-    ]
-    rules = {_on_update(*parts): f"may only write a Node's annotation {SLICE_INVENTORY_ANNOTATION}"}
-    return _policy(NODES, rules, account=CONTROLLER)
 
 
 def _event_policy() -> Manifest:
@@ -134,6 +151,11 @@ def _event_policy() -> Manifest:
             ),
         },
     )
+
+
+def _annotation(root: str, name: str) -> str:
+    """Return CEL: an annotation of an object, or an empty string."""
+    return f"{root}.metadata.?annotations[?'{name}'].orValue('')"
 
 
 def _unchanged(path: str, *, but: Sequence[str]) -> str:
@@ -162,7 +184,6 @@ def _policy(
     *,
     status: bool = False,
     variables: Mapping[str, str] | None = None,
-    account: str = AGENT,
 ) -> Manifest:
     cel_variables = {
         "node": f"request.userInfo.?extra[?'{_NODE_NAME}'][?0].orValue('')",
@@ -170,7 +191,7 @@ def _policy(
         **(variables or {}),
     }
     resources = [kind.plural, f"{kind.plural}/status"] if status else [kind.plural]
-    who = "'the agent of node ' + variables.node + '" if account == AGENT else "'the controller"
+    who = "'the agent of node ' + variables.node + '"
     without_node = {
         "expression": "variables.node != ''",
         "message": "the agent's token names no node: bind it to a Pod or to a Node",
@@ -179,7 +200,7 @@ def _policy(
     return {
         "apiVersion": f"{_GROUP}/v1",
         "kind": "ValidatingAdmissionPolicy",
-        "metadata": {"name": f"{account}-{kind.plural}"},
+        "metadata": {"name": f"{AGENT}-{kind.plural}"},
         "spec": {
             "failurePolicy": "Fail",
             "matchConstraints": {
@@ -195,17 +216,17 @@ def _policy(
             "matchConditions": [
                 {
                     "name": "account",
-                    "expression": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{account}'",
+                    "expression": f"request.userInfo.username == 'system:serviceaccount:{NAMESPACE}:{AGENT}'",
                 }
             ],
             "variables": [{"name": name, "expression": expression} for name, expression in cel_variables.items()],
             "validations": [
-                *([without_node] if account == AGENT else []),
+                without_node,
                 *(
                     {
                         "expression": rule,
                         "messageExpression": f"{who} {_quoted(message)}'",
-                        "message": f"{account} {message}",
+                        "message": f"{AGENT} {message}",
                         "reason": "Forbidden",
                     }
                     for rule, message in rules.items()

@@ -9,6 +9,7 @@ from decimal import Decimal
 import msgspec
 
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
+from podpool.api.untrusted_text import decode_annotation
 
 AGENT_ANNOTATION = "podpool.io/agent"
 """On an NNC: the agent's report, as JSON (`AgentReport`)."""
@@ -144,13 +145,7 @@ _REPORT = msgspec.json.Decoder(AgentReport)
 
 def agent_report(config: NodeNetworkConfig) -> AgentReport | None:
     """Return the agent's report; None for a third-party agent or if it cannot be decoded."""
-    text = config.metadata.annotations.get(AGENT_ANNOTATION)
-    if text is None:
-        return None
-    try:
-        return _REPORT.decode(text)
-    except msgspec.DecodeError:
-        return None
+    return decode_annotation(_REPORT, config.metadata.annotations.get(AGENT_ANNOTATION))
 
 
 class SubnetExhaustion(ApiStruct, frozen=True, kw_only=True):

@@ -1,5 +1,7 @@
 """Built-in Kubernetes kinds, with the used fields."""
 
+from collections.abc import Mapping
+
 import msgspec
 
 from podpool.api.meta import ApiStruct, KeyedObject, Kind, KubeObject, ObjectIdentity
@@ -24,9 +26,17 @@ class NodeAddress(ApiStruct, frozen=True, kw_only=True):
     address: str
 
 
+class NodeCondition(ApiStruct, frozen=True, kw_only=True):
+    """One condition of a Node, without its times: a heartbeat does not change it."""
+
+    type: str
+    status: str = ""
+
+
 class NodeStatus(ApiStruct, frozen=True, kw_only=True):
     """The used status."""
 
+    conditions: tuple[NodeCondition, ...] = ()
     node_info: NodeSystemInfo = NodeSystemInfo()
     addresses: tuple[NodeAddress, ...] = ()
 
@@ -40,6 +50,11 @@ class Node(KubeObject, frozen=True, kw_only=True):
     def boot_id(self) -> str:
         """Boot ID that its kubelet reports; empty before the first report."""
         return self.status.node_info.boot_id
+
+    @property
+    def not_ready(self) -> bool:
+        """Whether its kubelet reports that it is not ready, or reports nothing in time."""
+        return any(each.type == "Ready" and each.status != "True" for each in self.status.conditions)
 
     @property
     def internal_address(self) -> str:
@@ -141,6 +156,12 @@ class Lease(KubeObject, frozen=True, kw_only=True):
     spec: LeaseSpec = LeaseSpec()
 
 
+class ConfigMap(KubeObject, frozen=True, kw_only=True):
+    """A ConfigMap."""
+
+    data: Mapping[str, str] = {}
+
+
 class Namespace(KubeObject, frozen=True, kw_only=True):
     """A namespace; the UID of kube-system is the cluster ID."""
 
@@ -179,6 +200,7 @@ class Event(KubeObject, frozen=True, kw_only=True):
 NODES = Kind(group="", version="v1", plural="nodes", kind="Node", type=Node, namespaced=False)
 PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=Pod)
 ADDRESSED_PODS = Kind(group="", version="v1", plural="pods", kind="Pod", type=AddressedPod)
+CONFIG_MAPS = Kind(group="", version="v1", plural="configmaps", kind="ConfigMap", type=ConfigMap)
 NAMESPACES = Kind(group="", version="v1", plural="namespaces", kind="Namespace", type=Namespace, namespaced=False)
 EVENTS = Kind(group="events.k8s.io", version="v1", plural="events", kind="Event", type=Event)
 LEASES = Kind(group="coordination.k8s.io", version="v1", plural="leases", kind="Lease", type=Lease)

@@ -62,6 +62,9 @@ _MORE: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("NodeSlicePoolSpec", "range"): _CIDR,
     ("NodeSlicePoolSpec", "sliceSize"): {"pattern": "^/?[0-9]{1,3}$"},
     ("SliceAllocation", "sliceRange"): _CIDR,
+    ("Assignment", "range"): _CIDR,
+    ("Assignment", "slice"): _CIDR,
+    ("NodeSlicesStatus", "protocol"): _COUNT,
 }
 _REQUIRED: Mapping[str, list[str]] = {
     # both are always written, as readers of ClusterSubnetState expect
@@ -73,6 +76,8 @@ _REQUIRED: Mapping[str, list[str]] = {
     "NodeSlicePoolSpec": ["range", "sliceSize"],
     "NodeSlicePoolStatus": ["allocations"],
     "SliceAllocation": ["nodeName", "sliceRange"],
+    "Assignment": ["id", "range", "slice"],
+    "SliceStatus": ["id"],
 }
 _RULES: Mapping[str, list[Mapping[str, str]]] = {
     "NodeScaler": [

@@ -11,6 +11,7 @@ from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWO
 from podpool.api.crd_schema import schema
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.node_slices import NODE_SLICES
 from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS
 
 Manifest = dict[str, Any]
@@ -90,6 +91,17 @@ def crd_manifests() -> tuple[Manifest, ...]:
         _manifest(
             NODE_SLICE_POOLS,
             columns=[_column("Range", ".spec.range"), _column("Slice Size", ".spec.sliceSize"), _AGE],
+        ),
+        _manifest(
+            NODE_SLICES,
+            status=True,
+            columns=[
+                _column("Protocol", ".status.protocol", kind="integer"),
+                _column("Inventory", ".status.inventory", wide=True),
+                _column("Node UID", ".spec.nodeUID", wide=True),
+                _column("Boot ID", ".status.bootID", wide=True),
+                _AGE,
+            ],
         ),
     )
 

@@ -6,6 +6,8 @@ from typing import Generic, TypeVar
 
 import msgspec
 
+from podpool.api.untrusted_text import parse_number
+
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """Base of all structs: camel case on the wire, unset fields omitted."""
@@ -45,12 +47,13 @@ class ObjectMeta(ObjectIdentity, frozen=True, kw_only=True):
 
 def version_number(resource_version: str) -> int:
     """Return a resourceVersion as a number, 0 if it is none: every API server so far uses numbers, none promises it."""
-    return int(resource_version) if resource_version.isdecimal() else 0
+    return parse_number(resource_version) or 0
 
 
 def is_older(resource_version: str, than: str) -> bool:
     """Compare two resourceVersions; False unless both are numbers."""
-    return than.isdecimal() and resource_version.isdecimal() and int(resource_version) < int(than)
+    one, other = parse_number(resource_version), parse_number(than)
+    return one is not None and other is not None and one < other
 
 
 def rfc3339(wall: float) -> str:

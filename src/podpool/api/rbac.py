@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from podpool.api.azure import GROUP as ACN
+from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES
 from podpool.api.whereabouts import GROUP as WHEREABOUTS
 
 Manifest = dict[str, Any]
@@ -42,9 +43,8 @@ def rbac_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
 def shared_range_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
     """Return the additional role of agents for shared ranges."""
     rules = [
-        _rule(WHEREABOUTS, "ippools", "create", SHARE_VERB),
+        _rule(WHEREABOUTS, "ippools", SHARE_VERB),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "create", "delete"),
-        _rule(_LEASES, "leases", "create"),
         _rule(_LEASES, "leases", SHARE_VERB, names=[SHARED_LEASE]),
     ]
     return _role(SHARED_RANGES, AGENT, rules, namespace=pools)
@@ -52,11 +52,12 @@ def shared_range_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
 
 def _controller_cluster_rules() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ, "patch"),  # the slice inventory question
+        _rule("", "nodes", *_READ),
         _rule("", "nodes/finalizers", "update"),  # to set blockOwnerDeletion, where that is checked
         _rule("", "pods", *_READ),
         _rule("", "namespaces", "get", names=[NAMESPACE]),  # its UID is the cluster ID
         _rule("k8s.cni.cncf.io", "network-attachment-definitions", *_READ),
+        _rule(NODE_SLICES.group, NODE_SLICES.plural, *_READ, "create", "patch", "delete"),
         _rule("events.k8s.io", "events", "create", "patch"),
     ]
 
@@ -76,17 +77,19 @@ def _controller_pool_rules() -> list[Manifest]:
     return [
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ, "create", "patch", "delete"),
         _rule(WHEREABOUTS, "overlappingrangeipreservations", *_READ, "delete"),
-        _rule(
-            _LEASES, "leases", *_READ, "create", "patch", "delete"
-        ),  # patch: the label of a Node that registered again
+        _rule(_LEASES, "leases", "get", "delete"),  # of slices whose node is gone
+        _rule("", "configmaps", "create"),
+        _rule("", "configmaps", *_READ, "patch", names=[INVENTORY_CONFIG_MAP]),
     ]
 
 
 def _agent_cluster_rules() -> list[Manifest]:
     return [
-        _rule("", "nodes", *_READ, "patch"),  # the taint and the slice report
+        _rule("", "nodes", *_READ, "patch"),  # the taint
         _rule("", "nodes/status", "patch"),  # the condition
         _rule("", "pods", *_READ),
+        _rule(NODE_SLICES.group, NODE_SLICES.plural, *_READ),
+        _rule(NODE_SLICES.group, f"{NODE_SLICES.plural}/status", "patch"),
         _rule("events.k8s.io", "events", "create", "patch"),
     ]
 
@@ -99,7 +102,11 @@ def _agent_namespace_rules() -> list[Manifest]:
 
 
 def _agent_pool_rules() -> list[Manifest]:
-    return [_rule(WHEREABOUTS, "ippools", *_READ, "patch"), _rule(_LEASES, "leases", *_READ, "patch")]
+    return [
+        _rule(WHEREABOUTS, "ippools", *_READ, "create", "patch", "delete"),
+        _rule(_LEASES, "leases", "get", "create", "patch", "delete"),
+        _rule("", "configmaps", *_READ, names=[INVENTORY_CONFIG_MAP]),
+    ]
 
 
 def _dashboard_cluster_rules() -> list[Manifest]:
@@ -109,6 +116,7 @@ def _dashboard_cluster_rules() -> list[Manifest]:
         _rule("events.k8s.io", "events", *_READ),
         _rule(ACN, ["nodenetworkconfigs", "clustersubnets"], *_READ),
         _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], *_READ),
+        _rule(NODE_SLICES.group, NODE_SLICES.plural, *_READ),
         _rule("k8s.cni.cncf.io", "network-attachment-definitions", *_READ),
     ]
 

@@ -13,15 +13,11 @@ from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 NODE_ANNOTATION = "podpool.io/node"
 """On an IPPool and a slice Lease: the node that owns them. Only its agent may write them."""
 NODE_UID_LABEL = "podpool.io/node-uid"
-"""On an IPPool and a slice Lease: the UID of that Node, for the agent's watch."""
-BOOT_ANNOTATION = "podpool.io/boot-id"
-"""On a slice Lease and an IPPool: the boot ID of the agent that holds them, written by it."""
-ACKNOWLEDGED_ANNOTATION = "podpool.io/acknowledged"
-"""On a slice Lease: the ID of the acknowledgement by its agent, new each time."""
-CONFIRMED_ANNOTATION = "podpool.io/confirmed"
-"""On a slice Lease: the acknowledgement that the controller confirmed; the agent assigns no address before."""
-RETURN_ANNOTATION = "podpool.io/return"
-"""On an IPPool: the reason why its node must assign nothing more and return the slice when it is unused."""
+"""On an IPPool and a slice Lease: the UID of that Node."""
+NETWORK_ANNOTATION = "podpool.io/network"
+"""On an IPPool and a slice Lease: the network name, empty for the unnamed network."""
+RANGE_ANNOTATION = "podpool.io/range"
+"""On an IPPool and a slice Lease: the range that the slice is part of."""
 SEALED_ANNOTATION = "podpool.io/sealed"
 """On a shared IPPool: it assigns no new address, because its range is divided into slices. The value is a leader ID."""
 SHARED_POOLS_SELECTOR = f"!{NODE_UID_LABEL}"
@@ -30,10 +26,6 @@ SLICE_ANNOTATION = "podpool.io/slice"
 """On a slice Lease: the slice, as in the range of its IPPool."""
 WAITING_ANNOTATION = "podpool.io/waiting"
 """On a NodeSlicePool: the nodes without a slice, longest waiting first."""
-SLICE_INVENTORY_ANNOTATION = "podpool.io/slice-inventory"
-"""On a Node: the controller's slice inventory request, a random ID; the agent replies with its lost slices."""
-SLICE_REPORT_ANNOTATION = "podpool.io/slice-report"
-"""On a Node: the agent's reply, as JSON (`SliceReport`)."""
 
 
 class Allocation(ApiStruct, frozen=True, kw_only=True, omit_defaults=False):
@@ -115,33 +107,6 @@ class NodeSlicePool(KubeObject, frozen=True, kw_only=True):
 def waiting_nodes(pool: NodeSlicePool) -> tuple[str, ...]:
     """Return the nodes that wait for a slice, the longest waiting first."""
     return tuple(pool.metadata.annotations.get(WAITING_ANNOTATION, "").split())
-
-
-class LostSlice(ApiStruct, frozen=True, kw_only=True, order=True):
-    """A slice that Pods use although its Lease was deleted without being returned."""
-
-    network: str = ""
-    range: str
-    slice: str
-
-
-class SliceReport(ApiStruct, frozen=True, kw_only=True):
-    """Slice report of an agent."""
-
-    inventory: str = ""
-    """The inventory question to which it replies."""
-    lost: tuple[LostSlice, ...] = ()
-
-
-_REPORT = msgspec.json.Decoder(SliceReport)
-
-
-def slice_report(node: KubeObject) -> SliceReport | None:
-    """Return the slice report of a Node's agent; None if there is none or it cannot be decoded."""
-    try:
-        return _REPORT.decode(node.metadata.annotations.get(SLICE_REPORT_ANNOTATION, ""))
-    except msgspec.DecodeError:
-        return None
 
 
 GROUP = "whereabouts.cni.cncf.io"

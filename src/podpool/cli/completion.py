@@ -83,7 +83,8 @@ def _candidates(before: Sequence[str], last: str) -> tuple[Mapping[str, str], st
         return _starting({option.flag: option.help for option in options}, last), NO_FILES
     place = sum(not word.startswith("-") for word in rest)
     choices = found.arguments[place].choices if place < len(found.arguments) else ()
-    return _starting(dict.fromkeys(choices, ""), last), NO_FILES
+    below = {} if rest else {word: each.summary for word, each in children(found.name).items()}
+    return _starting(dict.fromkeys(choices, "") | below, last), NO_FILES
 
 
 def _awaits_value(options: Sequence[Option], word: str) -> Option | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
 from podpool.core.errors import InvalidInput
-from podpool.kube import api_connection
+from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
@@ -17,11 +17,11 @@ from podpool.whereabouts.cni_json import read_object, read_struct
 from podpool.whereabouts.raw_config import RawIpamConfig
 
 
-def kube_connection(kubeconfig: str, context: str = "") -> api_connection.Connection:
+def kube_connection(kubeconfig: str, context: str = "") -> client_config.Connection:
     """Connect to the API server of a kubeconfig, or of the environment if none is named."""
     if kubeconfig:
-        return api_connection.from_kubeconfig(Path(kubeconfig), context=context or None)
-    return api_connection.connect(context=context or None)
+        return client_config.from_kubeconfig(Path(kubeconfig), context=context or None)
+    return client_config.connect(context=context or None)
 
 
 @asynccontextmanager

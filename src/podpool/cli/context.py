@@ -1,6 +1,7 @@
 """What a command's handler works with: open connections to cluster and ledger, and a printer.
 
-If no cluster is named and the demo (`podpool up`) runs on this machine, the demo's cluster is used.
+If no cluster is named and the demo (`podpool up`) runs on this machine, the demo's cluster is used. A cluster in which
+podpool serves only secondary networks has no ledger, unless one is configured.
 """
 
 import asyncio
@@ -18,7 +19,8 @@ from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
 from podpool.cli.spec.options import ADMIN_TOKEN_FILE, LEDGER_URL
 from podpool.core.errors import InvalidInput
-from podpool.kube import api_connection
+from podpool.inspect.status import serves_slices_only
+from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.lab.demo.settings import DemoSettings, default_home
 from podpool.ledger.client import LedgerClient, Timeouts
@@ -46,6 +48,12 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     def named_kubeconfig(self) -> str:
         """The kubeconfig of the command line or of the environment."""
         return self.kubeconfig or os.environ.get("KUBECONFIG", "")
+
+    @property
+    def ledger_configured(self) -> bool:
+        """Whether a ledger is named, runs on this machine, or is the demo's."""
+        named = (self.ledger, self.ledger_token_file) != (LEDGER_URL, ADMIN_TOKEN_FILE)
+        return named or Path(ADMIN_TOKEN_FILE).exists() or demo_connection(self) != self
 
     @property
     def printer(self) -> Printer:
@@ -79,11 +87,13 @@ LedgerHandler = Callable[..., Awaitable[None]]
 
 def run_with_cluster(handler: ClusterHandler, values: dict[str, Any]) -> int:
     """Run a handler with connections to cluster and ledger; return its exit code."""
+    detects = "ledger" in values
     connection = _take_connection(values)
 
     async def run() -> int:
         async with open_cluster(connection) as context:
-            return await handler(context, **values)
+            needless = detects and not connection.ledger_configured and await serves_slices_only(context.kube)
+            return await handler(msgspec.structs.replace(context, ledger=None) if needless else context, **values)
 
     return asyncio.run(run())
 
@@ -162,10 +172,10 @@ def _is_locked(lock: Path) -> bool:
 
 def _namespace(connection: Connection) -> str:
     named = [Path(connection.kubeconfig)] if connection.kubeconfig else []
-    return api_connection.default_namespace(*named, context=connection.context or None)
+    return client_config.default_namespace(*named, context=connection.context or None)
 
 
-def _api_connection(connection: Connection) -> api_connection.Connection:
+def _api_connection(connection: Connection) -> client_config.Connection:
     try:
         return kube_connection(connection.kubeconfig, connection.context)
     except InvalidInput as error:

@@ -45,6 +45,8 @@ def _command(command: Command, program: str) -> Iterator[str]:
         yield textwrap.fill(command.description, WIDTH)
     examples = "\n\n".join(f"  # {each.purpose}\n  {_renamed(each.command, program)}" for each in command.examples)
     yield f"Examples:\n{examples}"
+    if below := children(command.name):
+        yield f"Available Commands:\n{_listed(below)}"
     if command.arguments:
         yield "Arguments:\n" + "\n".join(map(_argument, command.arguments))
     yield "Options:\n" + "\n\n".join(map(_option, options_of(command)))

@@ -5,6 +5,7 @@ standard output has nothing but the result.
 """
 
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -74,6 +75,10 @@ class Printer:
         else:
             self._line(line)
 
+    def note(self, text: str) -> None:
+        """Print to standard error what was done."""
+        self._err.print(Text(text, style=GOOD), soft_wrap=True)
+
     def warn(self, text: str) -> None:
         """Print a warning to standard error."""
         self._err.print(Text(f"podpool: {text}", style=WARNING), soft_wrap=True)
@@ -91,6 +96,12 @@ class Printer:
 
     def _line(self, line: str | Text) -> None:
         self._out.print(line if isinstance(line, Text) else Text(line), soft_wrap=True)
+
+
+def ask(question: str) -> bool:
+    """Ask on standard error, and return whether the answer is yes."""
+    print(f"{question} [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201  a question
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 def padded(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:

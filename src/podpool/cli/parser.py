@@ -23,15 +23,18 @@ _BOOLEANS = {"true": True, "1": True, "false": False, "0": False}
 
 
 def find_command(words: Sequence[str]) -> tuple[Command | Group | None, list[str]]:
-    """Return the command or group that the first words name, and the words after it; None for no words."""
+    """Return the command or group that the first words name, and the words after it; None for no words.
+
+    Words that also begin the name of a longer command are that command: `slices declare-complete`.
+    """
     path: list[str] = []
     for place, word in enumerate(words):
         if word.startswith("-"):
             return GROUPS.get(" ".join(path)), list(words[place:])
         name = " ".join([*path, word])
-        if name in COMMANDS:
+        if name in COMMANDS and f"{name} {' '.join(words[place + 1 : place + 2])}" not in COMMANDS:
             return COMMANDS[name], list(words[place + 1 :])
-        if name not in GROUPS:
+        if name not in GROUPS and name not in COMMANDS:
             above = " ".join(["podpool", *path])
             raise UsageError(f"unknown command {word!r} for {above!r}{nearest(word, children(' '.join(path)))}", path)
         path.append(word)

@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 from podpool.cli.output import BAD, FAINT, GOOD, WARNING, StyledText, TextTable, age, joined
 from podpool.inspect.ledger_comparison import RULES, AuditFinding
+from podpool.inspect.node_slices import SliceState
 from podpool.inspect.repair import Repair
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.view_models import NodeView, PodView, SubnetView
@@ -11,6 +12,15 @@ from podpool.ledger.admin_messages import AllocationPeriod, PodUsage, ReportedPo
 
 _STATES = {"assigned": GOOD, "waiting": BAD, "unscheduled": WARNING}
 """Colors of a Pod's state; others are faint."""
+
+
+_SLICE_STATES = {
+    SliceState.IN_USE: GOOD,
+    SliceState.RETURNING: WARNING,
+    SliceState.SUSPENDED: WARNING,
+    SliceState.LOST: BAD,
+    SliceState.FORMER: WARNING,
+}
 
 
 def subnet_table(subnets: Iterable[SubnetView]) -> TextTable:
@@ -52,6 +62,21 @@ def node_table(nodes: Iterable[NodeView], *, now: float, ledger: bool = True) ->
     return TextTable((*head, *wide), rows, wide=len(wide))
 
 
+def sliced_node_table(nodes: Iterable[NodeView], *, now: float) -> TextTable:
+    """Return slices and waiting Pods per node of a cluster in which podpool serves only secondary networks."""
+    rows = [
+        (
+            *(each.name, each.slices, joined(each.without_slice), _alarming(each.waiting)),
+            StyledText("no slice", BAD) if each.without_slice else StyledText("ok" if each.slices else "-", GOOD),
+            joined(age(one.since, now=now) for one in each.waiting_pods[:1]),
+            joined([*(one.pod for one in each.waiting_pods), _more(each.waiting - len(each.waiting_pods))]),
+        )
+        for each in sorted(nodes, key=lambda each: each.name)
+    ]
+    head = ("NODE", "SLICES", "WITHOUT-SLICE-OF", "WAITING", "STATE", "LONGEST-WAIT", "WAITING-PODS")
+    return TextTable(head, rows, wide=2)
+
+
 def _more(count: int) -> str:
     return f"+{count}" if count > 0 else ""
 
@@ -85,20 +110,32 @@ def network_table(networks: Iterable[NetworkView]) -> TextTable:
     """Return secondary networks and their slices."""
     rows = [
         (
-            *(each.name, each.range, each.slice_size or "shared", each.slices or "-", each.taken or "-"),
-            *(each.used, each.size, StyledText(str(each.nodes_waiting), BAD) if each.nodes_waiting else 0),
-            joined(f"{one.node} {one.used}/{one.size}" for one in each.fullest[:3]),
+            *(each.name, each.range, each.slice_size or "shared"),
+            *((each.slices, each.assigned, each.in_use, each.returning) if each.slice_size else ("-",) * 4),
+            *(_alarming(each.waiting) if each.slice_size else "-", each.used, each.size),
+            *(_alarming(each.lost), joined(f"{one.node} {one.used}/{one.size}" for one in each.fullest[:3])),
         )
         for each in networks
     ]
-    head = ("NETWORK", "RANGE", "SLICE", "SLICES", "TAKEN", "USED", "SIZE", "NODES-WAITING", "FULLEST")
-    return TextTable(head, rows, wide=1)
+    head = ("NETWORK", "RANGE", "SLICE", "SLICES", "ASSIGNED", "IN-USE", "RETURNING", "WAITING", "ADDRESSES", "SIZE")
+    return TextTable((*head, "LOST", "FULLEST"), rows, wide=2)
 
 
-def slice_table(slices: Iterable[SliceView]) -> TextTable:
-    """Return the slices of a network."""
-    rows = [(each.node, each.range, each.used, each.size) for each in slices]
-    return TextTable(("NODE", "SLICE", "USED", "SIZE"), rows)
+def slice_table(slices: Iterable[SliceView], waiting: Iterable[str] = ()) -> TextTable:
+    """Return the slices of a network, and the nodes that wait for one."""
+    rows: list[tuple[object, ...]] = [
+        (
+            *(each.node, each.range, StyledText(each.state, _SLICE_STATES.get(each.state, ""))),
+            *(each.used, each.size, each.reason or "-"),
+        )
+        for each in slices
+    ]
+    rows += [(node, "-", StyledText("waiting", BAD), "-", "-", "-") for node in waiting]
+    return TextTable(("NODE", "SLICE", "STATE", "ADDRESSES", "SIZE", "RETURN-REASON"), rows, wide=1)
+
+
+def _alarming(count: int) -> StyledText | int:
+    return StyledText(str(count), BAD) if count else 0
 
 
 def history_table(periods: Iterable[AllocationPeriod], uses: Iterable[ReportedPodUsage]) -> TextTable:

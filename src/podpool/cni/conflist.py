@@ -129,10 +129,10 @@ def _contains(found: bytes, content: bytes) -> bool:
     try:
         ours = msgspec.json.decode(content, type=_Contents)
         theirs = msgspec.json.decode(found, type=_Contents)
-    except (ValueError, RecursionError):
+        remaining = iter(theirs.plugins)
+        return theirs.name == ours.name and all(plugin in remaining for plugin in ours.plugins)
+    except (ValueError, RecursionError):  # a comparison of nested plugins can be too deep as well
         return False
-    remaining = iter(theirs.plugins)
-    return theirs.name == ours.name and all(plugin in remaining for plugin in ours.plugins)
 
 
 def remove(conf_dir: Path) -> Path | None:

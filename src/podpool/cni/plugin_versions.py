@@ -26,5 +26,5 @@ def supported_versions(plugin: Path) -> tuple[str, ...]:
             [plugin], env={"CNI_COMMAND": "VERSION"}, input=b"", capture_output=True, check=True, timeout=TIMEOUT
         )
         return msgspec.json.decode(done.stdout, type=_Versions).supported_versions
-    except (OSError, subprocess.SubprocessError, msgspec.DecodeError) as error:
+    except (OSError, subprocess.SubprocessError, ValueError, RecursionError) as error:
         raise PluginDoesNotRun(f"the CNI plugin does not run on this machine: {error}") from None

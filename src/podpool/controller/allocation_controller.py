@@ -1,7 +1,7 @@
 """Runs the ledger-backed reconcilers and GCs for one term of the ledger; a new term starts with a new instance."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 from podpool.api.meta import KubeObject
@@ -18,12 +18,16 @@ from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.workqueue import WorkQueue, run_workers
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileResponse, SubnetChange
+from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import keep_running
 
 RESYNC_INTERVAL = 300.0
 """Seconds after which every node is compared with the ledger again."""
 NODE_WORKERS = 256
 """Nodes that are reconciled at the same time; the transport limits concurrent requests."""
 SUBNET_WORKERS = 4
+
+log = get_logger(__name__)
 
 
 class AllocationController:
@@ -87,16 +91,24 @@ class AllocationController:
                 ):
                     measured = metrics.measured(name, reconcile)
                     group.create_task(run_workers(self.queues[name], measured, workers=workers))
-                group.create_task(self._subnets.follow(self._cluster, self._on_subnet_change))
-                group.create_task(self._subnets.poll())
-                group.create_task(self._node_gc.run())
-                group.create_task(self._nnc_gc.run())
-                group.create_task(self._resync())
-                if self._deps.settings.pod_history:
-                    group.create_task(self._pod_usage.run())
+                for name, run in self._parts().items():
+                    group.create_task(keep_running(run, log, part=name))
         finally:
             for each in unsubscribe:
                 each()
+
+    def _parts(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        """Return what runs beside the workqueues, by name; a defect of one does not end the others."""
+        parts: dict[str, Callable[[], Awaitable[None]]] = {
+            "subnet stream": partial(self._subnets.follow, self._cluster, self._on_subnet_change),
+            "subnet poll": self._subnets.poll,
+            "node GC": self._node_gc.run,
+            "NNC GC": self._nnc_gc.run,
+            "resync": self._resync,
+        }
+        if self._deps.settings.pod_history:
+            parts["Pod history"] = self._pod_usage.run
+        return parts
 
     async def _resync(self) -> None:
         while True:

@@ -13,7 +13,6 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.allocation_controller import AllocationController
 from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDeps
 from podpool.controller.events import ControllerEvents
-from podpool.controller.ledger_check import LedgerCheck, with_flag
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.controller.reconcile_batcher import LeaderTerm
@@ -21,12 +20,14 @@ from podpool.controller.recovery_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.controller import SliceController
 from podpool.controller.slices.informers import SliceControllerInformers
+from podpool.controller.startup_check import LedgerCheck, with_flag
+from podpool.controller.subnet_ranges import SubnetRanges
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
+from podpool.kube.cluster_discovery import cluster_uid
 from podpool.kube.events import EventRecorder
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
-from podpool.kube.wait import cluster_uid
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.errors import InventoryRequired, StaleTerm
 from podpool.ledger.messages import OpenTermRequest
@@ -34,6 +35,7 @@ from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
 from podpool.runtime.logging import get_logger
 from podpool.runtime.process import HealthCheck
+from podpool.runtime.supervision import keep_running, report_defect
 
 LEASE = "podpool-controller"
 BACKOFF_BASE, BACKOFF_MAX = 0.2, 30.0
@@ -65,6 +67,7 @@ class Controller:
         self._recorder = EventRecorder(kube, component=LEASE, instance=self._identity, clock=clock, rng=rng)
         self._events = ControllerEvents(self._recorder)
         self._metrics = ControllerMetrics()
+        self._subnet_ranges = SubnetRanges()
         self._health = LedgerHealth()
         self._check = (
             LedgerCheck(ledger, self._informers.nodes, self._health, settings=settings, rng=rng) if ledger else None
@@ -84,18 +87,16 @@ class Controller:
     async def run(self) -> None:
         """Run the informers, and reconcile while this replica is the leader."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._informers.run())
-            group.create_task(self._slice_informers.run())
-            group.create_task(self._recorder.run())
-            if self._check:
-                group.create_task(self._check.run())
+            for part in (self._informers, self._slice_informers, self._recorder, self._check):
+                if part:
+                    group.create_task(keep_running(part.run, log, part=type(part).__name__))
             await self._informers.synced()
             self._cluster = await cluster_uid(self._kube, rng=self._rng)
             while True:
                 try:
                     await self._elector.run(self._lead, on_standby=self._on_standby)
                 except LeadershipLost as error:
-                    log.warning("leadership lost", error=error)
+                    log.warning("leadership lost, standing for election again", error=error)
                 self._elector = self._new_elector()
 
     def health_checks(self) -> Sequence[HealthCheck]:
@@ -116,6 +117,8 @@ class Controller:
                 node_gc_paused=allocations.node_gc_paused if allocations else False,
                 queues={**(allocations.queues if allocations else {}), **(slices.queues if slices else {})},
                 slices=slices.metrics() if slices else {},
+                slices_inventory_pending=slices.inventory_pending if slices else 0,
+                slices_node_gc_paused=slices.node_gc_paused if slices else False,
                 subnets=allocations.subnet_metrics() if allocations else {},
                 pod_addresses_pending=allocations.pod_addresses_pending if allocations else 0,
             )
@@ -158,6 +161,7 @@ class Controller:
                 group.create_task(self._run_terms(kube, self._ledger))
 
     async def _run_slices(self, kube: KubeClient) -> None:
+        self._subnet_ranges.seed(self._informers.nncs.values())
         deps = SliceDeps(**self._common_deps(kube), nodes=self._informers.nodes, informers=self._slice_informers)
         backoff = self._new_backoff()
         while True:
@@ -166,6 +170,8 @@ class Controller:
                 await self._slices.run()
             except* PodpoolError as errors:
                 log.warning("slice controller failed, restarting", error=errors.exceptions[0])
+            except* Exception as errors:  # noqa: BLE001  a defect must not end the controller
+                report_defect(log, "slice controller failed unexpectedly, restarting", errors)
             finally:
                 self._slices = None
             await backoff.wait()
@@ -185,6 +191,9 @@ class Controller:
                 except* PodpoolError as errors:
                     self._term_failure = with_flag(_first_error(errors))
                     log.warning("work as leader failed, retrying", error=self._term_failure)
+                except* Exception as errors:  # noqa: BLE001  a defect must not end the controller
+                    self._term_failure = f"unexpected: {errors.exceptions[0]}"
+                    report_defect(log, "work as leader failed unexpectedly, retrying", errors)
                 finally:
                     self._allocations = None
                 await backoff.wait()
@@ -218,7 +227,8 @@ class Controller:
 
     def _common_deps(self, kube: KubeClient) -> dict[str, Any]:
         recording = {"events": self._events, "metrics": self._metrics}
-        return {"kube": kube, **recording, "settings": self._settings, "clock": self._clock, "rng": self._rng}
+        shared = {"settings": self._settings, "subnet_ranges": self._subnet_ranges}
+        return {"kube": kube, **recording, **shared, "clock": self._clock, "rng": self._rng}
 
     def _new_backoff(self) -> Backoff:
         return Backoff(rng=self._rng, base=BACKOFF_BASE, maximum=BACKOFF_MAX)

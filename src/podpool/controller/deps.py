@@ -11,6 +11,7 @@ from podpool.controller.events import ControllerEvents
 from podpool.controller.metrics import ControllerMetrics
 from podpool.controller.settings import ControllerSettings
 from podpool.controller.slices.informers import SliceControllerInformers
+from podpool.controller.subnet_ranges import SubnetRanges
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
 from podpool.kube.informer import Informer
@@ -66,6 +67,8 @@ class CommonDeps:
     settings: ControllerSettings
     clock: Clock
     rng: random.Random
+    subnet_ranges: SubnetRanges
+    """CIDRs of the ledger's subnets."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig
-from podpool.api.builtin import NODES, Node, ObjectReference
+from podpool.api.builtin import CONFIG_MAPS, NODES, Node, ObjectReference
 from podpool.api.meta import Kind, T
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, NodeSlices
 from podpool.api.whereabouts import IP_POOLS, IPPool
 from podpool.kube.events import EventRecorder, object_reference
 from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, SubnetName
@@ -98,10 +99,27 @@ class ControllerEvents:
         note = f"no slice of {key.range} is free{network}: {wait}"
         self._warn(NODES, node, reason="NoFreeSlice", action="Assign", note=note)
 
-    def slice_conflict(self, pool: IPPool, other: str) -> None:
+    def slice_conflict(self, slices: NodeSlices, one: str, other: str) -> None:
         """Two nodes may use the same addresses."""
-        note = f"overlaps with {other}, which the controller did not assign: drain one of the nodes"
-        self._warn(IP_POOLS, pool, reason="SliceConflict", action="Assign", note=note)
+        note = f"slice {one} overlaps with {other}, which the controller did not assign: drain one of the nodes"
+        self._warn(NODE_SLICES, slices, reason="SliceConflict", action="Assign", note=note)
+
+    def slice_claims_ignored(self, node: Node, slices: str) -> None:
+        """An agent reports slices that it cannot have been assigned."""
+        note = f"the agent reports slices that fit no slice table, which are ignored: {slices}"
+        self._warn(NODES, node, reason="SliceClaimsIgnored", action="Assign", note=note)
+
+    def slice_inventory_incomplete(self, nodes: str, *, count: int, namespace: str) -> None:
+        """Slices are not assigned because nodes have not reported theirs."""
+        note = (
+            f"no slice is assigned before {count} nodes have reported theirs ({nodes}): check podpool's agent on them,"
+            " delete Nodes that are gone, or run `podpool slices declare-complete`"
+        )
+        self._on_inventory_map(namespace, reason="SliceInventoryIncomplete", action="Assign", note=note)
+
+    def slice_node_gc_paused(self, *, namespace: str, why: str) -> None:
+        """Too many nodes with slices are missing at once."""
+        self._on_inventory_map(namespace, reason="NodeGCPaused", action="Release", note=why)
 
     def slices_released(self, *, node: str, uid: str, count: int) -> None:
         """Node GC released the slices of a deleted Node."""
@@ -112,6 +130,11 @@ class ControllerEvents:
         """Orphan GC released allocations of deleted Pods."""
         note = f"released {count} {'address' if count == 1 else 'addresses'} of deleted or finished Pods"
         self._recorder.record(object_reference(IP_POOLS, pool), reason="OrphansReleased", action="Release", note=note)
+
+    def _on_inventory_map(self, namespace: str, *, reason: str, action: str, note: str) -> None:
+        api_version, kind = CONFIG_MAPS.api_version, CONFIG_MAPS.kind
+        regarding = ObjectReference(api_version=api_version, kind=kind, namespace=namespace, name=INVENTORY_CONFIG_MAP)
+        self._recorder.record(regarding, reason=reason, action=action, note=note, warning=True)
 
     def _warn(self, kind: Kind[T], obj: T, *, reason: str, action: str, note: str) -> None:
         self._recorder.record(object_reference(kind, obj), reason=reason, action=action, note=note, warning=True)

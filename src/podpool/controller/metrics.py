@@ -31,6 +31,7 @@ class SliceMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """One slice table."""
 
     assigned: int
+    free: int
     nodes_waiting: int
     resizing: int
     conflicts: int
@@ -47,6 +48,8 @@ class ControllerSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     pod_addresses_pending: int
     slices: Mapping[tuple[str, str], SliceMetrics] = {}
     """By network and range."""
+    slices_inventory_pending: int = 0
+    slices_node_gc_paused: bool = False
 
 
 class ControllerMetrics:
@@ -119,6 +122,10 @@ class _SnapshotCollector(Collector):
         yield _gauge("node_gc_paused", paused, snapshot.node_gc_paused)
         pending = "Pod addresses not yet reported to the ledger"
         yield _gauge("pod_addresses_pending", pending, snapshot.pod_addresses_pending)
+        pending = "Nodes whose answer to the slice inventory the leader awaits before it assigns slices"
+        yield _gauge("slices_inventory_pending", pending, snapshot.slices_inventory_pending)
+        paused = "1 while the mass-loss breaker stops node GC of slices because too many Nodes are missing"
+        yield _gauge("slices_node_gc_paused", paused, snapshot.slices_node_gc_paused)
         queues = {(name,): queue.metrics() for name, queue in snapshot.queues.items()}
         subnets = {(name,): each for name, each in snapshot.subnets.items()}
         yield from _gauges("queue", ("controller",), _QUEUE_GAUGES, queues.items())
@@ -140,6 +147,7 @@ _SUBNET_GAUGES = {
 }
 _SLICE_GAUGES = {
     "assigned": "Nodes that have a slice of the range",
+    "free": "Slices of the range that can be assigned",
     "nodes_waiting": "Nodes that wait for a slice",
     "resizing": "Nodes that still have a slice of a former size",
     "conflicts": "Pairs of slices that overlap",

@@ -26,6 +26,7 @@ from podpool.kube.informer import quorum_get
 from podpool.ledger.errors import BreakerOpen
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileItem
 from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import report_defect
 
 SCAN_INTERVAL = 10.0
 """Seconds between two scans; short compared to the delay."""
@@ -110,12 +111,14 @@ class NodeGC:
             await self._release(record)
         except BreakerOpen as error:
             if not self.paused:
-                log.warning("circuit breaker open, node GC paused", subnet=record.state.subnet, error=error)
+                log.warning("too many nodes gone at once, node GC paused", error=error)
                 self._deps.events.node_gc_paused(record.state.subnet, namespace=self._deps.namespace, why=str(error))
             self.paused = True
         except PodpoolError as error:
             self._deps.metrics.errors.labels("node_gc").inc()
             log.info("cannot release network container, retrying", node=record.node, nc=record.state.nc_id, error=error)
+        except Exception as error:  # noqa: BLE001  one NC must not keep the others from being released
+            report_defect(log, "release failed unexpectedly, retrying", error, node=record.node, nc=record.state.nc_id)
 
     async def _release(self, record: NetworkContainerRecord) -> None:
         if not await self._is_deleted(record):
@@ -200,6 +203,8 @@ class OrphanNNCGC:
             except PodpoolError as error:
                 self._deps.metrics.errors.labels("nnc_gc").inc()
                 log.info("cannot delete orphaned NNC, retrying", node=orphans[uid].metadata.name, error=error)
+            except Exception as error:  # noqa: BLE001  one NNC must not keep the others from being deleted
+                report_defect(log, "deletion failed unexpectedly, retrying", error, node=orphans[uid].metadata.name)
 
     def _is_orphan(self, nnc: NodeNetworkConfig) -> bool:
         name = nnc.metadata.name

@@ -6,9 +6,9 @@ Multus' annotation. A Pod that is deleted while there is no leader ends in the h
 """
 
 import asyncio
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import aclosing
+from itertools import islice
 
 import msgspec
 
@@ -23,7 +23,9 @@ from podpool.kube.informer import Applied, Deleted, Informer, Replaced
 from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import Invalid, LedgerError
 from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import report_defect
 from podpool.runtime.transport import Unreachable
+from podpool.whereabouts.nad import network_statuses
 
 BATCH_DELAY = 2.0
 """Seconds for which a report waits for more changes."""
@@ -31,18 +33,14 @@ BATCH_SIZE = 1000
 """Addresses in one report."""
 MAX_PENDING = 100_000
 """Addresses that are kept while the ledger is unreachable; beyond that the oldest are dropped."""
+MAX_SECONDARY = 64
+"""Addresses of secondary networks of one Pod: the author of a Pod writes as many as fit into its annotations."""
+MAX_NETWORK_LENGTH = 253
+"""Characters of a network's name, by the ledger."""
 CALL_TIMEOUT = 15.0
 BACKOFF_BASE, BACKOFF_MAX = 1.0, 60.0
 
 log = get_logger(__name__)
-
-
-class _NetworkStatus(msgspec.Struct, frozen=True):
-    """One entry of Multus' network-status annotation."""
-
-    name: str = ""
-    ips: tuple[str, ...] = ()
-    default: bool = False
 
 
 class PodUsageReporter:
@@ -75,7 +73,7 @@ class PodUsageReporter:
             async for event in events:
                 match event:
                     case Applied():
-                        self._on_pod(event.object)
+                        self._observe(event.object)
                     case Deleted():
                         self._on_delete(event.object.key)
                     case Replaced():
@@ -83,7 +81,13 @@ class PodUsageReporter:
                         for key in [each for each in self._uses if each not in present]:
                             self._on_delete(key)
                         for pod in event.objects:
-                            self._on_pod(pod)
+                            self._observe(pod)
+
+    def _observe(self, pod: AddressedPod) -> None:
+        try:
+            self._on_pod(pod)
+        except Exception as error:  # noqa: BLE001  one Pod must not end the history of all others
+            report_defect(log, "Pod failed unexpectedly, left out of the history", error, pod=pod.key)
 
     def _on_pod(self, pod: AddressedPod) -> None:
         before = self._uses.get(pod.key, ())
@@ -120,9 +124,7 @@ class PodUsageReporter:
             return
         for each in pod.status.pod_ips:
             yield record.state.subnet.network, each.ip
-        for network in _secondary_networks(pod.metadata.annotations.status):
-            for address in network.ips:
-                yield network.name, address
+        yield from islice(_secondary_addresses(pod), MAX_SECONDARY)
 
     def _queue(self, uses: Sequence[PodUsage]) -> None:
         for use in uses:
@@ -145,35 +147,43 @@ class PodUsageReporter:
             for key in batch:
                 del self._pending[key]
             try:
-                async with asyncio.timeout(CALL_TIMEOUT):
-                    await self._deps.ledger.report_pods(PodReport(cluster=self._cluster, pods=tuple(batch.values())))
-            except Invalid as error:  # a retry would fail too
-                log.warning("ledger rejected Pod addresses, dropped from the history", count=len(batch), error=error)
-                self._deps.metrics.pod_addresses_dropped.inc(len(batch))
+                await self._report(tuple(batch.values()))
             except (Unreachable, LedgerError, TimeoutError) as error:
                 delay = backoff.fail()
-                log.info("cannot report Pod addresses, retrying", count=len(batch), error=error)
+                log.info("cannot report Pod addresses to the ledger, retrying", count=len(batch), error=error)
                 self._pending = batch | self._pending
             else:
                 backoff.reset()
-                self._deps.metrics.pod_addresses.inc(len(batch))
             if not self._pending:
                 self._wake.clear()
+
+    async def _report(self, uses: Sequence[PodUsage]) -> None:
+        """Report uses; if the ledger rejects all of them, in halves, until only the invalid one is dropped."""
+        try:
+            async with asyncio.timeout(CALL_TIMEOUT):
+                await self._deps.ledger.report_pods(PodReport(cluster=self._cluster, pods=tuple(uses)))
+        except (Invalid, UnicodeEncodeError) as error:  # a retry would fail too
+            if len(uses) > 1:
+                middle = len(uses) // 2
+                await self._report(uses[:middle])
+                await self._report(uses[middle:])
+                return
+            self._deps.metrics.pod_addresses_dropped.inc()
+            pod = ",".join(f"{each.namespace}/{each.name}" for each in uses)
+            log.warning("ledger rejected a Pod's address, dropped from the history", pod=pod, error=error)
+        else:
+            self._deps.metrics.pod_addresses.inc(len(uses))
 
     def _now(self) -> str:
         return rfc3339(self._deps.clock.wall())
 
 
-def _secondary_networks(annotation: str | None) -> list[_NetworkStatus]:
-    """Return a Pod's secondary networks; an invalid annotation counts as none."""
-    if not annotation:
-        return []
-    try:
-        networks = msgspec.convert(json.loads(annotation), list[_NetworkStatus])
-    except (ValueError, msgspec.ValidationError):
-        return []
-    secondary = (network for network in networks if network.name and not network.default)
-    return [network for network in secondary if all(map(_is_address, network.ips))]
+def _secondary_addresses(pod: AddressedPod) -> Iterator[tuple[str, str]]:
+    """Yield network and address of a Pod's secondary networks; one that cannot be valid counts as none."""
+    for network in network_statuses(pod):
+        named = not network.default and 0 < len(network.name) <= MAX_NETWORK_LENGTH
+        if named and all(map(_is_address, network.ips)):
+            yield from ((network.name, address) for address in network.ips)
 
 
 def _is_address(address: str) -> bool:

@@ -17,7 +17,7 @@ import msgspec
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.kube.backoff import Backoff
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import InventoryRequired, LedgerError, StaleTerm, error_from
+from podpool.ledger.errors import Invalid, InventoryRequired, LedgerError, StaleTerm, error_from
 from podpool.ledger.messages import (
     NetworkContainerRecord,
     NetworkContainerState,
@@ -104,12 +104,22 @@ class ReconcileBatcher:
         try:
             self._complete(batch, await self._call(tuple(item for item, _ in batch)))
         except (Unreachable, LedgerError) as error:
+            if isinstance(error, Invalid) and len(batch) > 1:
+                await self._send_halves(batch)
+                return
             for _, outcome in batch:
                 if not outcome.done():
                     outcome.set_exception(error)
             if isinstance(error, StaleTerm | InventoryRequired):
                 raise
-            self.reload()
+            if not isinstance(error, Invalid):  # which changed nothing
+                self.reload()
+
+    async def _send_halves(self, batch: _Pending) -> None:
+        """Send a call that was rejected as a whole in halves, so that only the request that cannot be read fails."""
+        middle = len(batch) // 2
+        await self._send(batch[:middle])
+        await self._send(batch[middle:])
 
     async def _reload(self) -> bool:
         try:

@@ -18,7 +18,7 @@ from podpool.api.azure import SubnetScaler
 from podpool.controller.settings import ControllerSettings
 from podpool.core.errors import InvalidInput
 from podpool.core.exhaustion import is_exhausted
-from podpool.core.quantities import show_share
+from podpool.core.quantities import hundredths, show_share
 from podpool.core.scaling import Scaler
 from podpool.core.settings import settings_from_strings
 from podpool.ledger.messages import SubnetState
@@ -105,5 +105,7 @@ def _overridden(override: SubnetScaler, decided: Scaler) -> Scaler:
     if override.batch is not None:
         values["batch"] = str(override.batch)
     if override.buffer is not None:
+        if hundredths(override.buffer) is None:  # its digits could fill the memory
+            raise InvalidInput("buffer", str(override.buffer), "is not a number from 0 to 4")
         values["buffer"] = format(override.buffer, "f")
     return settings_from_strings(values).scaler

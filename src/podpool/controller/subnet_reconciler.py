@@ -87,6 +87,7 @@ class SubnetReconciler:
         known = self._states.get(name)
         if known is None or state.revision >= known.revision:
             self._states[name] = state
+            self._deps.subnet_ranges.update(state)
             self._enqueue(name)
 
     async def follow(self, cluster: str, on_change: Callable[[SubnetChange], None]) -> None:

@@ -31,6 +31,13 @@ class Bitmap:
             number >>= _SHIFT
         return False
 
+    @property
+    def count(self) -> int:
+        """How many numbers are members."""
+        return sum(
+            word.bit_count() << (_SHIFT * level) for level, words in enumerate(self._levels) for word in words.values()
+        )
+
     def add(self, number: int) -> None:
         """Add a number that is not a member."""
         top = self._levels[-1]

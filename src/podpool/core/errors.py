@@ -11,6 +11,8 @@ def quoted(value: object) -> str:
         text = repr(value)
     except ValueError:  # an integer of thousands of digits, which Python refuses to convert
         return "(a number too long to print)"
+    except RecursionError:
+        return "(a value nested too deep to print)"
     return text if len(text) <= 100 else f"{text[:97]}..."
 
 

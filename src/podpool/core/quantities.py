@@ -6,11 +6,13 @@ A duration is in seconds.
 
 import math
 import re
+from decimal import Decimal
 
 from podpool.core.errors import InvalidInput
 
 _SHARE = re.compile(r"([0-9]{1,6})(?:\.([0-9]{1,2})0*)?", re.ASCII)
 _DURATION = re.compile(r"(?:([0-9]{1,6})h)?(?:([0-9]{1,6})m(?!s))?(?:([0-9]{1,6})s)?(?:([0-9]{1,6})ms)?", re.ASCII)
+_MAX_EXPONENT = 5
 _MILLISECONDS = (3_600_000, 60_000, 1_000, 1)
 
 
@@ -28,6 +30,13 @@ def parse_share(text: str, *, what: str) -> int:
         raise InvalidInput(what, text, "not a number with at most two decimals: write it as 0.5")
     whole, decimals = found.groups("")
     return 100 * int(whole) + int(decimals.ljust(2, "0"))
+
+
+def hundredths(share: Decimal | None) -> int | None:
+    """Return a share as hundredths, rounded up; None if it is no number of at most six digits."""
+    if share is None or not share.is_finite() or share.adjusted() > _MAX_EXPONENT:
+        return None
+    return math.ceil(share * 100)
 
 
 def show_share(hundredths: int) -> str:

@@ -12,8 +12,8 @@ from typing import Annotated
 
 import msgspec
 
-from podpool.core.batch_policy import BatchRules
-from podpool.core.cooldown import CooldownLevels
+from podpool.core.batch_ladder import BatchRules
+from podpool.core.cooldown_levels import CooldownLevels
 from podpool.core.debounce import DebounceTiming
 from podpool.core.errors import InvalidInput, quoted
 from podpool.core.quantities import parse_count, parse_duration, parse_share, show_duration, show_share

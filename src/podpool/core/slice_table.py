@@ -93,6 +93,11 @@ class SliceTable:
         """The nodes without a slice, longest waiting first."""
         return tuple(self._waiting)
 
+    @property
+    def free(self) -> int:
+        """How many slices can be assigned."""
+        return self.layout.count - self._taken.count
+
     def join(self, node: str) -> Prefix | None:
         """Return the slice of a node, the lowest free one if it has none yet; None while none is free."""
         if node not in self._held:

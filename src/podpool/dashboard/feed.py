@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
+from podpool.api.untrusted_text import parse_number
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.runtime.clock import Clock
 
@@ -93,9 +94,8 @@ class Feed:
     def _parse_event_id(self, last: str) -> int | None:
         """Parse the last event ID; None when it is of another process."""
         epoch, _, number = last.partition(":")
-        if epoch != self._epoch or not (number.isascii() and number.isdigit() and int(number) <= self._number):
-            return None
-        return int(number)
+        parsed = parse_number(number)
+        return parsed if epoch == self._epoch and parsed is not None and parsed <= self._number else None
 
     def _snapshot_event(self) -> Change:
         if self._snapshot_change is None:

@@ -18,7 +18,7 @@ from podpool.inspect.observer import Observer
 from podpool.inspect.search import HistorySearch
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetName
-from podpool.runtime.host_check import allowed_hosts, requested_host
+from podpool.runtime.host_header import allowed_hosts, requested_host
 from podpool.runtime.process import HealthCheck, health_handler
 from podpool.runtime.transport import Request, Response
 

@@ -130,7 +130,7 @@ def _pods_and_subnets(subnets: Sequence[SubnetView], nodes: Sequence[NodeView]) 
 
 
 def _slices(networks: Sequence[NetworkView]) -> str:
-    waiting = {each.name: each.nodes_waiting for each in networks if each.nodes_waiting}
+    waiting = {each.name: each.waiting for each in networks if each.waiting}
     if not waiting:
         return ""
     most = max(waiting.values())

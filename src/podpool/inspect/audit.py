@@ -1,4 +1,4 @@
-"""Audit of the invariants across ledger, NodeNetworkConfigs, agent reports, IPPools and Pods. Pure.
+"""Audit of the invariants across ledger, NodeNetworkConfigs, agent reports, slices, IPPools and Pods. Pure.
 
 It checks one owner, containment, consent and alignment. Lists are read one after the other, so changes in flight look
 like differences: a finding counts only when a second snapshot shows it again (`confirmed`).
@@ -13,7 +13,7 @@ from podpool.api.azure import agent_report
 from podpool.api.builtin import FINISHED, AddressedPod
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, RangeSet, parse_prefix, parse_range
+from podpool.core.ranges import RangeSet, parse_range
 from podpool.inspect.audit_snapshot import AuditSnapshot, LedgerSnapshot, PublishedNC, published_ncs
 from podpool.inspect.ledger_comparison import (
     ALIGNED,
@@ -24,10 +24,11 @@ from podpool.inspect.ledger_comparison import (
     compare_with_ledger,
     list_names,
 )
+from podpool.inspect.node_slices import slices_of_nodes
+from podpool.inspect.slice_audit import audit_slices
 from podpool.inspect.view_models import FULL, ViewModel
+from podpool.whereabouts.adoption_findings import MigrationInputs, Problem, build_migration_report
 from podpool.whereabouts.ippool import parse_ippool
-from podpool.whereabouts.ippool_owner import KnownNames, slices_in_use
-from podpool.whereabouts.migration_report import MigrationInputs, Problem, build_migration_report
 
 RELEASE_LEAK = (
     "`podpool audit --repair` releases it from a shared range once the Pod is gone; in a slice, its agent does."
@@ -54,6 +55,7 @@ class AuditReport(ViewModel, frozen=True, kw_only=True):
     grants: int = 0
     entries: int = 0
     """Allocations in IPPools."""
+    slices: int = 0
 
 
 def audit(snapshot: AuditSnapshot) -> AuditReport:
@@ -63,7 +65,7 @@ def audit(snapshot: AuditSnapshot) -> AuditReport:
         *_shared_addresses(snapshot, published),
         *_pods_within_grants(snapshot, published),
         *_in_ippools(snapshot),
-        *_slices(snapshot),
+        *audit_slices(snapshot),
         *_aligned(snapshot, published),
     ]
     unchecked = [f"ledger: {snapshot.problem}"] if snapshot.problem else []
@@ -75,10 +77,11 @@ def audit(snapshot: AuditSnapshot) -> AuditReport:
         clean=not (findings or unchecked),
         findings=tuple(findings),
         unchecked=tuple(unchecked),
-        nodes=len(snapshot.nncs),
+        nodes=len({each.metadata.name for each in (*snapshot.nncs, *snapshot.node_slices)}),
         pods=sum(_alive(pod) for pod in snapshot.pods),
         grants=sum(len(each.grants) for each in published),
         entries=sum(len(pool.spec.allocations) for pool in snapshot.pools),
+        slices=len(slices_of_nodes(snapshot.node_slices)),
     )
 
 
@@ -195,31 +198,6 @@ def _in_ippools(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
             yield AuditFinding(_INVARIANT_OF[each.problem], code, each.where, each.message, action)
 
 
-def _slices(snapshot: AuditSnapshot) -> Iterator[AuditFinding]:
-    """Consent: no slice is assigned to a node while another may use it."""
-    known = KnownNames(
-        nodes=frozenset(each.metadata.name for each in snapshot.nodes),
-        networks=frozenset(each.config.network_name for each in snapshot.nads) - {""},
-    )
-    leased = frozenset(each.metadata.name for each in snapshot.leases if each.spec.holder_identity)
-    in_use = slices_in_use(snapshot.pools, leased=leased, known=known)
-    for pool in snapshot.node_slice_pools:
-        name = pool.metadata.name
-        held = in_use.get(name if name in known.networks else "", ())
-        for given in (each for each in pool.status.allocations if each.node_name):
-            for each in held:
-                if each.node != given.node_name and _overlap(given.slice_range, each.slice):
-                    message = f"slice {given.slice_range} of {given.node_name} is still held by {each.node}"
-                    yield AuditFinding(CONSENT, "slice-shared", f"nodeslicepool/{name}", message)
-
-
-def _overlap(text: str, held: Prefix) -> bool:
-    try:
-        return parse_prefix(text).range.overlaps(held.range)
-    except InvalidInput:
-        return False
-
-
 def _aligned(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Iterator[AuditFinding]:
     """Alignment of nodes that have what they requested and use the batch in force.
 
@@ -245,6 +223,7 @@ def _aligned(snapshot: AuditSnapshot, published: Sequence[PublishedNC]) -> Itera
 def summarize(report: AuditReport) -> str:
     """Return the result of an audit in one line."""
     counts = {"node": report.nodes, "grant": report.grants, "Pod": report.pods, "IPPool entry": report.entries}
+    counts |= {"slice": report.slices} if report.slices else {}
     checked = ", ".join(_counted(count, what) for what, count in counts.items())
     return f"{_counted(len(report.findings), 'violation') if report.findings else 'No violations'} in {checked}."
 

@@ -10,9 +10,10 @@ from contextlib import suppress
 import msgspec
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NetworkContainer, NodeNetworkConfig
-from podpool.api.builtin import ADDRESSED_PODS, FINISHED, LEASES, NAMESPACES, NODES, AddressedPod, Lease, Node
+from podpool.api.builtin import ADDRESSED_PODS, FINISHED, NAMESPACES, NODES, AddressedPod, Node
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
-from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS, NODE_UID_LABEL, IPPool, NodeSlicePool
+from podpool.api.node_slices import NODE_SLICES, NodeSlices
+from podpool.api.whereabouts import IP_POOLS, IP_RESERVATIONS, NODE_SLICE_POOLS, IPPool, NodeSlicePool
 from podpool.api.whereabouts import OverlappingRangeIPReservation as Reservation
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.inspect.status import error_text, list_objects
@@ -43,9 +44,8 @@ class AuditSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """Monotonic seconds."""
     pools: tuple[IPPool, ...] = ()
     reservations: tuple[Reservation, ...] = ()
-    leases: tuple[Lease, ...] = ()
-    """Of slices."""
     node_slice_pools: tuple[NodeSlicePool, ...] = ()
+    node_slices: tuple[NodeSlices, ...] = ()
     nads: tuple[ParsedNad, ...] = ()
     pods: tuple[AddressedPod, ...] = ()
     nodes: tuple[Node, ...] = ()
@@ -101,8 +101,8 @@ async def read_audit_snapshot(kube: KubeClient, ledger: LedgerClient | None, *, 
         at=at,
         pools=await list_objects(kube, IP_POOLS),
         reservations=await list_objects(kube, IP_RESERVATIONS),
-        leases=await list_objects(kube, LEASES, labels=NODE_UID_LABEL),
         node_slice_pools=await list_objects(kube, NODE_SLICE_POOLS),
+        node_slices=await list_objects(kube, NODE_SLICES),
         nads=tuple(_readable(await list_objects(kube, NETWORK_ATTACHMENTS))),
         pods=await list_objects(kube, ADDRESSED_PODS),
         nodes=await list_objects(kube, NODES),

@@ -15,11 +15,13 @@ from podpool.api.azure import ClusterSubnet, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.meta import KeyedObject
 from podpool.api.multus import NetworkAttachmentDefinition
-from podpool.api.whereabouts import IPPool, NodeSlicePool
+from podpool.api.node_slices import NodeSlices
+from podpool.api.whereabouts import IPPool, NodeSlicePool, waiting_nodes
 from podpool.inspect import view_models as views
 from podpool.inspect.activity import Activity, activity_of, headline, node_activity, subnet_activity
 from podpool.inspect.forecast import Forecast, SubnetSample, SubnetTimeSeries
-from podpool.inspect.secondary_networks import NetworkView, network_views
+from podpool.inspect.node_slices import slices_of
+from podpool.inspect.secondary_networks import Network, NetworkView, read_networks
 from podpool.kube.cache import ObjectCache
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
@@ -42,9 +44,16 @@ class ClusterCaches(msgspec.Struct, frozen=True, kw_only=True):
     pods: ObjectCache[views.InspectedPod] = msgspec.field(default_factory=ObjectCache)
     pools: ObjectCache[IPPool] = msgspec.field(default_factory=ObjectCache)
     node_slice_pools: ObjectCache[NodeSlicePool] = msgspec.field(default_factory=ObjectCache)
+    node_slices: ObjectCache[NodeSlices] = msgspec.field(default_factory=ObjectCache)
     nads: ObjectCache[NetworkAttachmentDefinition] = msgspec.field(default_factory=ObjectCache)
     events: ObjectCache[Event] = msgspec.field(default_factory=ObjectCache)
     cluster_subnets: ObjectCache[ClusterSubnet] = msgspec.field(default_factory=ObjectCache)
+
+    @property
+    def slices_only(self) -> bool:
+        """Whether podpool serves only secondary networks here: the cluster has some, and nothing of a ledger."""
+        of_ledger = len(self.nncs) + len(self.cluster_subnets)
+        return not of_ledger and bool(self.nads or self.node_slice_pools or self.node_slices or self.pools)
 
 
 class ClusterDelta(views.ViewModel, frozen=True, kw_only=True):
@@ -54,6 +63,9 @@ class ClusterDelta(views.ViewModel, frozen=True, kw_only=True):
     headline: str = ""
     waiting: int = 0
     """Pods counted in the headline."""
+    nodes_waiting: int = 0
+    """Nodes that wait for a slice."""
+    has_ledger: bool = False
     problems: Mapping[str, str] = {}
     subnets: tuple[views.SubnetView, ...] = ()
     removed_subnets: tuple[str, ...] = ()
@@ -67,7 +79,14 @@ class ClusterDelta(views.ViewModel, frozen=True, kw_only=True):
     @property
     def empty(self) -> bool:
         """Whether nothing changed."""
-        return self == ClusterDelta(at=self.at, headline=self.headline, waiting=self.waiting, problems=self.problems)
+        return self == ClusterDelta(
+            at=self.at,
+            headline=self.headline,
+            waiting=self.waiting,
+            nodes_waiting=self.nodes_waiting,
+            has_ledger=self.has_ledger,
+            problems=self.problems,
+        )
 
 
 class ClusterSnapshot(views.ViewModel, frozen=True, kw_only=True):
@@ -76,6 +95,8 @@ class ClusterSnapshot(views.ViewModel, frozen=True, kw_only=True):
     at: float
     headline: str
     waiting: int
+    nodes_waiting: int
+    has_ledger: bool
     problems: Mapping[str, str]
     subnets: tuple[views.SubnetView, ...]
     nodes: tuple[views.NodeView, ...]
@@ -86,11 +107,11 @@ class ClusterSnapshot(views.ViewModel, frozen=True, kw_only=True):
 
 
 class ClusterModel:
-    """The model; `refresh` updates it. With `has_ledger`, subnets come from a ledger."""
+    """The model; `refresh` updates it. With a ledger, subnets come from it; None if the caches decide."""
 
-    def __init__(self, caches: ClusterCaches, *, has_ledger: bool = True) -> None:
+    def __init__(self, caches: ClusterCaches, *, has_ledger: bool | None = True) -> None:
         self.caches = caches
-        self.has_ledger = has_ledger
+        self._has_ledger = has_ledger
         self.problems: dict[str, str] = {}
         """Who cannot be reached, and why."""
         self.nodes: dict[str, views.NodeView] = {}
@@ -102,6 +123,9 @@ class ClusterModel:
         self.pods_of = caches.pods.index(lambda pod: (pod.spec.node_name,) if pod.spec.node_name else ())
         self.pods_with = caches.pods.index(lambda pod: pod.addresses)
         self.nncs_with = caches.nncs.index(_addresses)
+        self.short_of_slices = caches.node_slice_pools.index(waiting_nodes)
+        """NodeSlicePools by the nodes that wait for a slice."""
+        self._slice_pools_with = caches.node_slice_pools.index(_sliced_nodes)
         self._unpublished: dict[str, deque[tuple[float, int]]] = {}
         """What is reserved of each subnet and shown by no node, at the last refreshes."""
         self._subnet_states: dict[str, SubnetState] = {}
@@ -118,8 +142,19 @@ class ClusterModel:
             lambda old, new: self._mark_node_changed(*(each.spec.node_name for each in (old, new) if each))
         )
         caches.pools.subscribe(lambda _old, _new: self._mark_networks_changed())
-        caches.node_slice_pools.subscribe(lambda _old, _new: self._mark_networks_changed())
+        caches.node_slice_pools.subscribe(self._on_slice_pool)
+        caches.node_slices.subscribe(self._on_node_slices)
         caches.events.subscribe(self._on_event)
+
+    @property
+    def has_ledger(self) -> bool:
+        """Whether the cluster uses a ledger."""
+        return not self.caches.slices_only if self._has_ledger is None else self._has_ledger
+
+    @property
+    def needs_no_ledger(self) -> bool:
+        """Whether podpool serves only secondary networks here, and no ledger is configured."""
+        return self._has_ledger is None and self.caches.slices_only
 
     def set_subnet(self, state: SubnetState, made: SubnetSpec | None = None) -> None:
         """Set a subnet's state from the ledger."""
@@ -167,6 +202,8 @@ class ClusterModel:
             at=at,
             headline=self.headline,
             waiting=sum(each.waiting for each in self._nodes_with_waiting_pods()),
+            nodes_waiting=self.nodes_waiting,
+            has_ledger=self.has_ledger,
             problems=dict(self.problems),
             subnets=subnets,
             removed_subnets=lost_subnets,
@@ -184,6 +221,8 @@ class ClusterModel:
             at=at,
             headline=self.headline,
             waiting=sum(each.waiting for each in self._nodes_with_waiting_pods()),
+            nodes_waiting=self.nodes_waiting,
+            has_ledger=self.has_ledger,
             problems=dict(self.problems),
             subnets=tuple(self.subnets.values()),
             nodes=tuple(self.nodes.values()),
@@ -199,6 +238,16 @@ class ClusterModel:
         if not self.subnets and (self.has_ledger or not self.nodes):
             return "No data has been read yet."
         return headline(tuple(self.subnets.values()), self._nodes_with_waiting_pods(), self.networks)
+
+    @property
+    def nodes_waiting(self) -> int:
+        """How many nodes wait for a slice of some network."""
+        return len(list(self.short_of_slices))
+
+    def read_networks(self) -> list[Network]:
+        """Return every secondary network with all its slices."""
+        caches = self.caches
+        return read_networks(caches.node_slice_pools.values(), caches.pools.values(), caches.node_slices.values())
 
     def _nodes_with_waiting_pods(self) -> tuple[views.NodeView, ...]:
         """Nodes whose Pods have been waiting longer than a start takes."""
@@ -228,7 +277,11 @@ class ClusterModel:
         config = next(iter(self._nncs_of(name)), None)
         if node is None and config is None:
             return None
-        return views.node_view(name, config, self.pods_of.get(name), there=node is not None)
+        view = views.node_view(name, config, self.pods_of.get(name), there=node is not None)
+        own = self.caches.node_slices.get(name)
+        wanted = tuple(sorted(each.metadata.name for each in self.short_of_slices.get(name)))
+        slices = len(list(slices_of(own))) if own else len(self._slice_pools_with.get(name))
+        return msgspec.structs.replace(view, slices=slices, without_slice=wanted)
 
     def _nncs_of(self, name: str) -> Iterable[NodeNetworkConfig]:
         found = (self.caches.nncs.get(key) for key in (f"kube-system/{name}", name))
@@ -282,7 +335,7 @@ class ClusterModel:
         if not self._networks_changed:
             return None
         self._networks_changed = False
-        seen = tuple(network_views(self.caches.node_slice_pools.values(), self.caches.pools.values()))
+        seen = tuple(each.view for each in self.read_networks())
         before, self.networks = self.networks, seen
         return None if seen == before else seen
 
@@ -291,6 +344,16 @@ class ClusterModel:
 
     def _mark_networks_changed(self) -> None:
         self._networks_changed = True
+
+    def _on_slice_pool(self, old: NodeSlicePool | None, new: NodeSlicePool | None) -> None:
+        for nodes in (waiting_nodes, _sliced_nodes):
+            before, after = (set(nodes(each)) if each else set() for each in (old, new))
+            self._mark_node_changed(*before ^ after)
+        self._mark_networks_changed()
+
+    def _on_node_slices(self, old: NodeSlices | None, new: NodeSlices | None) -> None:
+        self._mark_node_changed(_name(old), _name(new))
+        self._mark_networks_changed()
 
     def _on_event(self, _old: Event | None, new: Event | None) -> None:
         activity = activity_of(new) if new else None
@@ -319,6 +382,10 @@ def _for_many(one: Activity, count: int) -> Activity:
 
 def _name(each: KeyedObject | None) -> str:
     return each.metadata.name if each else ""
+
+
+def _sliced_nodes(pool: NodeSlicePool) -> tuple[str, ...]:
+    return tuple(each.node_name for each in pool.status.allocations if each.node_name)
 
 
 def _addresses(config: NodeNetworkConfig) -> Iterable[str]:

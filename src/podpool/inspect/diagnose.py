@@ -1,25 +1,22 @@
-"""Why a Pod has no address: the first reason that explains it, and what to do. Pure."""
+"""Why a Pod has no address, or a node none for its Pods: the first reason that explains it, and what to do. Pure."""
 
-import re
 from collections.abc import Sequence
-from contextlib import suppress
 
-from podpool.api.builtin import FINISHED, Event
-from podpool.api.multus import NetworkAttachmentDefinition
-from podpool.api.whereabouts import NodeSlicePool, waiting_nodes
-from podpool.core.errors import InvalidInput
-from podpool.inspect.activity import activity_of
+from podpool.api.builtin import FINISHED
 from podpool.inspect.cluster_model import ClusterModel
+from podpool.inspect.node_slices import slices_of
+from podpool.inspect.slice_diagnosis import Explanation, last_event, missing_slice, missing_slice_of_node
 from podpool.inspect.view_models import InspectedPod, NodeView, SubnetView, ViewModel
 from podpool.ledger.admin_messages import ReportedPodUsage
-from podpool.whereabouts.nad import parse_nad
 
 
 class Diagnosis(ViewModel, frozen=True, kw_only=True):
     """The cause, and the recommended action."""
 
-    pod: str
+    pod: str = ""
+    node: str = ""
     waiting_for_address: bool = False
+    """Whether the Pod waits, or Pods of the node wait or would."""
     message: str
     action: str = ""
 
@@ -37,6 +34,36 @@ def diagnose(model: ClusterModel, key: str) -> Diagnosis:
     else:
         message, action = _on_node(model, pod)
     return Diagnosis(pod=key, waiting_for_address=True, message=message, action=action)
+
+
+def diagnose_node(model: ClusterModel, name: str) -> Diagnosis:
+    """Explain the state of a node."""
+    view = model.nodes.get(name)
+    if view is None or view.gone:
+        return Diagnosis(node=name, message=f"Node {name} does not exist.", action="See `kubectl get nodes`.")
+    found = missing_slice_of_node(model, name)
+    if found is None and (view.subnet or model.has_ledger):
+        found = _node_addresses(model, view)
+    if found:
+        return Diagnosis(node=name, waiting_for_address=True, message=found[0], action=found[1])
+    return Diagnosis(node=name, message=_served(model, view))
+
+
+def _served(model: ClusterModel, view: NodeView) -> str:
+    grants = f"{view.assigned} of {view.held} addresses in use" if view.subnet else ""
+    own = model.caches.node_slices.get(view.name)
+    slices = [f"{each.slice} ({each.state})" for each in slices_of(own)] if own else []
+    listed = f"the slice{'s' * (len(slices) > 1)} {', '.join(slices)}" if slices else ""
+    return f"Node {view.name} has {' and '.join(filter(None, (grants, listed))) or 'nothing of podpool'}."
+
+
+def _node_addresses(model: ClusterModel, view: NodeView) -> Explanation | None:
+    """Return why a node of a subnet cannot serve a Pod; None if it can."""
+    if not view.subnet:
+        return _no_grants(model, view.name)
+    if view.idle or not (view.waiting or view.short):
+        return None
+    return _without_idle(model, view)
 
 
 def diagnose_deleted(key: str, uses: Sequence[ReportedPodUsage]) -> Diagnosis:
@@ -61,16 +88,12 @@ def _not_waiting(pod: InspectedPod) -> str:
     return "It is being deleted and needs no address." if pod.metadata.deletion_timestamp else ""
 
 
-Explanation = tuple[str, str]
-"""Cause and recommended action."""
-
-
 def _on_node(model: ClusterModel, pod: InspectedPod) -> Explanation:
     name = pod.spec.node_name
     view = model.nodes.get(name)
     if view is None or view.gone:
         return f"Node {name} does not exist.", "Delete the Pod: its controller recreates it on another node."
-    if missing := _missing_slices(model, name, pod.secondary_networks):
+    if missing := missing_slice(model, name, pod.secondary_networks):
         return missing
     return _with_grants(model, pod, view) if view.subnet else _node_without_grants(model, pod)
 
@@ -83,6 +106,11 @@ def _with_grants(model: ClusterModel, pod: InspectedPod, view: NodeView) -> Expl
             f"written yet, or the plugin cannot reach the agent."
         )
         return message, f"If this persists, see {_describe(pod)} and the agent's log on {name}."
+    return _without_idle(model, view)
+
+
+def _without_idle(model: ClusterModel, view: NodeView) -> Explanation:
+    name = view.name
     subnet = model.subnets.get(view.subnet)
     if not model.subnets or (subnet and not subnet.capacity):
         message = (
@@ -95,49 +123,17 @@ def _with_grants(model: ClusterModel, pod: InspectedPod, view: NodeView) -> Expl
     return f"Node {name} uses all {view.assigned} of its addresses{message}", action
 
 
-def _missing_slices(model: ClusterModel, node: str, networks_of_pod: frozenset[str]) -> Explanation | None:
-    """Return that the node has no slice of one of the Pod's networks."""
-    of_pod = {_slice_pool_of(model.caches.nads.get(key), key) for key in networks_of_pod}
-    pools = sorted(model.caches.node_slice_pools.values(), key=lambda each: each.metadata.name)
-    waited_for = [each for each in pools if node in waiting_nodes(each)]
-    names = [each.metadata.name for each in waited_for if not of_pod.isdisjoint(_network_names(each))]
-    if not names:
-        return None
-    networks = f"network {names[0]}" if len(names) == 1 else f"networks {', '.join(names)}"
-    action = "Use a larger range or a smaller node_slice_size, or remove nodes: `podpool slices` shows the usage."
-    return f"Node {node} waits for a slice of {networks}: all slices are assigned.", action
-
-
-def _slice_pool_of(nad: NetworkAttachmentDefinition | None, key: str) -> str:
-    """Return the name of a network's NodeSlicePool: that of its configuration, else of the NAD; empty without one."""
-    if nad is None:  # deleted since, or not allowed to be read
-        return key.rpartition("/")[2]
-    with suppress(InvalidInput):  # for example, its ranges are in a flat file on the nodes
-        parsed = parse_nad(nad)
-        return parsed.pool_name if parsed else ""
-    return nad.metadata.name
-
-
-def _network_names(pool: NodeSlicePool) -> tuple[str, ...]:
-    """Return the network that a pool may be of: it has the network's name, a further one with the range appended."""
-    name, range_ = pool.metadata.name, re.sub("[:/]", "-", pool.spec.range)
-    return name, name.removesuffix(f"-{range_}")
-
-
 def _node_without_grants(model: ClusterModel, pod: InspectedPod) -> Explanation:
     name = pod.spec.node_name
-    if not model.has_ledger:
-        message = f"Node {name} has no addresses of podpool: without a ledger its CNI plugin assigns those of Pods."
-        return message, f"See {_describe(pod)}."
-    events = [each for each in model.caches.events.values() if _about(each, name)]
-    refused = [activity.message for each in events if (activity := activity_of(each))]
-    because = f" Last Event: {refused[-1]}." if refused else ""
-    message = f"Node {name} has no addresses yet.{because}"
+    if model.has_ledger:
+        return _no_grants(model, name)
+    message = f"Node {name} has no addresses of podpool: without a ledger its CNI plugin assigns those of Pods."
+    return message, f"See {_describe(pod)}."
+
+
+def _no_grants(model: ClusterModel, name: str) -> Explanation:
+    message = f"Node {name} has no addresses yet.{last_event(model, 'Node', name)}"
     return message, "Check that the controller runs and reaches the ledger: `podpool status`."
-
-
-def _about(event: Event, node: str) -> bool:
-    return (event.regarding.kind, event.regarding.name) == ("Node", node)
 
 
 def _node_exhausted(view: NodeView, subnet: SubnetView) -> Explanation:

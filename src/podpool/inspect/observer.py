@@ -1,7 +1,8 @@
 """Keeps a ClusterModel up to date from a real cluster and its ledger. Read only.
 
 An unreachable component is reported in `ClusterModel.problems` and retried; the last known state stays visible.
-Without a ledger, subnets are derived from NodeNetworkConfigs.
+Without a ledger, subnets are derived from NodeNetworkConfigs. If no ledger is configured, the cluster's objects decide
+whether one is missing.
 """
 
 import asyncio
@@ -11,14 +12,15 @@ from contextlib import aclosing
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import EVENTS, NODES
 from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.node_slices import NODE_SLICES
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.view_models import INSPECTED_PODS
 from podpool.kube.backoff import Backoff
 from podpool.kube.client import KubeClient
+from podpool.kube.cluster_discovery import cluster_uid
 from podpool.kube.informer import Informer
-from podpool.kube.wait import cluster_uid
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.messages import SubnetChange
 from podpool.runtime.clock import Clock
@@ -38,7 +40,15 @@ _log = get_logger(__name__)
 class Observer:
     """Runs informers and the ledger stream until cancelled; `model` is the result."""
 
-    def __init__(self, kube: KubeClient, ledger: LedgerClient | None, *, clock: Clock, rng: random.Random) -> None:
+    def __init__(
+        self,
+        kube: KubeClient,
+        ledger: LedgerClient | None,
+        *,
+        clock: Clock,
+        rng: random.Random,
+        ledger_configured: bool = True,
+    ) -> None:
         self.ledger = ledger
         self.clock = clock
         self.cluster = ""
@@ -49,19 +59,22 @@ class Observer:
         nncs, pods = Informer(kube, NODE_NETWORK_CONFIGS, rng=rng), Informer(kube, INSPECTED_PODS, rng=rng)
         pools, slice_pools = Informer(kube, IP_POOLS, rng=rng), Informer(kube, NODE_SLICE_POOLS, rng=rng)
         events, subnets = Informer(kube, EVENTS, rng=rng), Informer(kube, CLUSTER_SUBNETS, rng=rng)
-        nads = Informer(kube, NETWORK_ATTACHMENTS, rng=rng)
-        self._informers = (nodes, nncs, subnets, pods, pools, slice_pools, nads, events)
+        nads, node_slices = Informer(kube, NETWORK_ATTACHMENTS, rng=rng), Informer(kube, NODE_SLICES, rng=rng)
+        self._informers = (nodes, nncs, subnets, pods, pools, slice_pools, node_slices, nads, events)
         caches = ClusterCaches(
             nodes=nodes.cache,
             nncs=nncs.cache,
             pods=pods.cache,
             pools=pools.cache,
             node_slice_pools=slice_pools.cache,
+            node_slices=node_slices.cache,
             nads=nads.cache,
             events=events.cache,
             cluster_subnets=subnets.cache,
         )
-        self.model = ClusterModel(caches, has_ledger=ledger is not None)
+        self.model = ClusterModel(
+            caches, has_ledger=ledger is not None if ledger is None or ledger_configured else None
+        )
 
     async def run(self) -> None:
         """Follow all sources."""
@@ -77,12 +90,12 @@ class Observer:
         """Return what has not been read yet, or None; slices are optional."""
         caches = self.model.caches
         listed = {"Nodes": caches.nodes.synced, "Pods": caches.pods.synced}
-        if self.ledger:
+        if self.model.has_ledger:
             listed["NodeNetworkConfigs"] = caches.nncs.synced
         for name, synced in listed.items():
             if not synced.is_set():
                 return f"{name} have not been listed yet"
-        if not self.ledger or self.model.subnets:
+        if not self.model.has_ledger or self.model.subnets:
             return None
         return self.model.problems.get(LEDGER, "the ledger has not reported any subnet yet")
 
@@ -96,6 +109,8 @@ class Observer:
                 self.model.problems[CLUSTER] = "no event from the API server for a while: data may be stale"
             else:
                 self.model.problems.pop(CLUSTER, None)
+            if not self.model.has_ledger:
+                self.model.problems.pop(LEDGER, None)
             await asyncio.sleep(1.0)
 
     async def _follow_ledger(self, ledger: LedgerClient) -> None:
@@ -109,7 +124,8 @@ class Observer:
                         self.model.problems.pop(LEDGER, None)
                         await self._take(change, ledger)
             except (PodpoolError, TimeoutError) as error:
-                self.model.problems[LEDGER] = str(error) or "the ledger does not respond"
+                if self.model.has_ledger:
+                    self.model.problems[LEDGER] = str(error) or "the ledger does not respond"
                 _log.info("ledger stream failed, retrying", error=str(error))
             await backoff.wait()
 

@@ -15,8 +15,8 @@ from podpool.inspect.audit import AuditReport
 from podpool.inspect.audit_snapshot import AuditSnapshot
 from podpool.inspect.view_models import ViewModel
 from podpool.kube.client import KubeClient
+from podpool.whereabouts.adoption_findings import owner_text
 from podpool.whereabouts.ippool import allocation_patch
-from podpool.whereabouts.migration_report import owner_text
 from podpool.whereabouts.orphan_gc import OrphanedEntry, orphaned_entries, orphaned_reservations
 
 RECONCILE_ANNOTATION = "podpool.io/reconcile-requested"

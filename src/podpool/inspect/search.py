@@ -8,7 +8,7 @@ from itertools import islice
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.inspect.cluster_model import ClusterModel
-from podpool.inspect.diagnose import Diagnosis, diagnose, diagnose_deleted
+from podpool.inspect.diagnose import Diagnosis, diagnose, diagnose_deleted, diagnose_node
 from podpool.inspect.view_models import NodeView, ViewModel
 from podpool.ledger.admin_messages import AddressHistory, AllocationPeriod, ReportedPodUsage
 from podpool.ledger.client import LedgerClient
@@ -87,7 +87,10 @@ def _address_match(model: ClusterModel, address: str) -> SearchMatch:
 def _nodes(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
     fit = (view for name, view in model.nodes.items() if wanted in name.lower())
     for view in islice(fit, MAX_MATCHES):
-        yield SearchMatch(kind="node", name=view.name, message=f"{view.assigned} of {view.held} addresses in use")
+        slices = f"waits for a slice of {', '.join(view.without_slice)}" if view.without_slice else ""
+        slices = slices or (f"{view.slices} slices" if not view.subnet and view.slices else "")
+        message = slices or f"{view.assigned} of {view.held} addresses in use"
+        yield SearchMatch(kind="node", name=view.name, message=message)
 
 
 def _pods(model: ClusterModel, wanted: str) -> Iterable[SearchMatch]:
@@ -166,6 +169,7 @@ class HistorySearch:
             kind="node",
             name=name,
             node=self._model.nodes.get(name),
+            reason=self._reason_of_node(name),
             addresses=tuple(address_status(self._model, each) for each in (*primaries, *given)),
             past=past.periods,
             uses=past.pod_usages,
@@ -188,13 +192,20 @@ class HistorySearch:
             history_error=missing,
         )
 
+    def _reason_of_node(self, name: str) -> Diagnosis | None:
+        """Return the state of a node's slices, if it lacks some or has nothing else."""
+        node = self._model.nodes.get(name)
+        shown = node and (node.without_slice or not (node.subnet or self._model.has_ledger))
+        return diagnose_node(self._model, name) if shown else None
+
     def _uses(self, name: str, *, namespace: str) -> HistoryQuery:
         cluster = self._cluster()
         return lambda ledger: ledger.pod_history(name, namespace=namespace, cluster=cluster, limit=MAX_TENURES)
 
     async def _history(self, query: HistoryQuery, *, deadline: float = DEADLINE) -> tuple[AddressHistory, str]:
-        if self._ledger is None:
-            return _NOTHING, "History needs a ledger, and none is configured."
+        if self._ledger is None or self._model.needs_no_ledger:
+            missing = "History needs a ledger, and none is configured."
+            return _NOTHING, "" if self._model.caches.slices_only else missing
         try:
             async with asyncio.timeout(deadline):
                 return await query(self._ledger), ""

@@ -5,19 +5,21 @@ far as the cluster's objects describe them; without an API server, what the ledg
 """
 
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
-from podpool.api.builtin import EVENTS, LEASES, NODES, Lease
+from podpool.api.builtin import CONFIG_MAPS, EVENTS, LEASES, NODES, Lease
 from podpool.api.meta import KeyedObject, Kind
 from podpool.api.multus import NETWORK_ATTACHMENTS
+from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.core.errors import PodpoolError
 from podpool.inspect.activity import headline
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER
+from podpool.inspect.slice_inventory import SliceInventory, view_inventory
 from podpool.inspect.view_models import INSPECTED_PODS, SubnetView, ViewModel, subnet_views_without_ledger
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
@@ -25,6 +27,7 @@ from podpool.kube.errors import ApiForbidden, ApiNotFound
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.transport import Unreachable
 
+DEFAULT_NAMESPACE = "kube-system"
 LEADER = "podpool-controller"
 """Name of the controllers' Lease."""
 
@@ -45,6 +48,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     subnets: tuple[SubnetView, ...] = ()
     """From the ledger, else from the cluster's objects."""
     leader: Leader = Leader()
+    inventory: SliceInventory = SliceInventory()
 
     @property
     def headline(self) -> str:
@@ -69,7 +73,33 @@ async def read_status(kube: KubeClient, ledger: LedgerClient | None, *, at: floa
         subnets = tuple(
             subnet_views_without_ledger(model.nodes.values(), caches.nncs.values(), caches.cluster_subnets.values())
         )
-    return ClusterStatus(model=model, subnets=subnets, leader=leader)
+    return ClusterStatus(model=model, subnets=subnets, leader=leader, inventory=await _inventory(kube, caches))
+
+
+async def _inventory(kube: KubeClient, caches: ClusterCaches) -> SliceInventory:
+    """Return what the controller waits for; nothing if that cannot be read. It is beside the NodeSlicePools."""
+    namespaces = sorted({each.metadata.namespace for each in caches.node_slice_pools.values()})
+    for namespace in namespaces or [DEFAULT_NAMESPACE] * bool(len(caches.node_slices)):
+        with suppress(PodpoolError):
+            config = await kube.get(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=namespace)
+            return view_inventory(config, caches.node_slices.values(), caches.nodes.values())
+    return SliceInventory()
+
+
+async def serves_slices_only(kube: KubeClient) -> bool:
+    """Return whether podpool serves only secondary networks in a cluster; False if that cannot be read."""
+    try:
+        if await list_objects(kube, NODE_NETWORK_CONFIGS):
+            return False
+        if await list_objects(kube, CLUSTER_SUBNETS):
+            return False
+        kinds: tuple[Kind[Any], ...] = (NODE_SLICE_POOLS, NETWORK_ATTACHMENTS, NODE_SLICES, IP_POOLS)
+        for kind in kinds:
+            if await list_objects(kube, kind):
+                return True
+    except PodpoolError:
+        return False
+    return False
 
 
 async def _read_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
@@ -82,6 +112,8 @@ async def _read_cluster(model: ClusterModel, kube: KubeClient) -> Leader:
         await _fill_cache(caches.node_slice_pools, kube, NODE_SLICE_POOLS)
         await _fill_cache(caches.events, kube, EVENTS)
         await _fill_cache(caches.cluster_subnets, kube, CLUSTER_SUBNETS)
+        with suppress(ApiForbidden):  # the state of slices is then unknown
+            await _fill_cache(caches.node_slices, kube, NODE_SLICES)
         with suppress(ApiForbidden):  # they only make the explanation of a Pod more precise
             await _fill_cache(caches.nads, kube, NETWORK_ATTACHMENTS)
         return await _leader(kube)
@@ -94,17 +126,17 @@ async def _fill_cache(store: ObjectCache[O], kube: KubeClient, kind: Kind[O]) ->
     store.replace(await list_objects(kube, kind))
 
 
-async def list_objects(kube: KubeClient, kind: Kind[O], *, labels: str | None = None) -> tuple[O, ...]:
+async def list_objects(kube: KubeClient, kind: Kind[O]) -> tuple[O, ...]:
     """List all objects of a kind; empty when the kind is not defined."""
     try:
-        return tuple((await kube.list(kind, labels=labels)).items)
+        return tuple((await kube.list(kind)).items)
     except ApiNotFound:
         return ()
 
 
 async def _leader(kube: KubeClient) -> Leader:
     try:
-        lease: Lease = await kube.get(LEASES, LEADER, namespace="kube-system")
+        lease: Lease = await kube.get(LEASES, LEADER, namespace=DEFAULT_NAMESPACE)
     except ApiNotFound:
         return Leader()
     return Leader(name=lease.spec.holder_identity or "", renewed=lease.spec.renew_time or "")

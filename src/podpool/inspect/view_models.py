@@ -6,13 +6,14 @@ other clusters.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from contextlib import suppress
 
 import msgspec
 
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
 from podpool.api.builtin import FINISHED, PodSpec, PodStatus
 from podpool.api.meta import ApiStruct, Condition, KeyedObject, Kind, ObjectIdentity
+from podpool.api.untrusted_text import decode_annotation
+from podpool.core.quantities import hundredths
 from podpool.core.scaling import Scaler
 from podpool.ledger.messages import SubnetSpec, SubnetState
 
@@ -31,6 +32,9 @@ class InspectedPodAnnotations(ApiStruct, frozen=True, kw_only=True):
 class _NetworkSelection(ApiStruct, frozen=True, kw_only=True):
     name: str
     namespace: str = ""
+
+
+_SELECTIONS = msgspec.json.Decoder(tuple[_NetworkSelection, ...])
 
 
 class InspectedPodMeta(ObjectIdentity, frozen=True, kw_only=True):
@@ -65,10 +69,8 @@ class InspectedPod(KeyedObject, frozen=True, kw_only=True):
         """The keys of its NetworkAttachmentDefinitions: `a, ns/b@eth1`, or JSON; none if it cannot be parsed."""
         text = self.metadata.annotations.networks.strip()
         if text.startswith("["):
-            with suppress(msgspec.DecodeError):
-                selected = msgspec.json.decode(text, type=list[_NetworkSelection])
-                return frozenset(self._nad_key(each.namespace, each.name) for each in selected)
-            return frozenset()
+            selected = decode_annotation(_SELECTIONS, text) or ()
+            return frozenset(self._nad_key(each.namespace, each.name) for each in selected)
         named = (each.partition("@")[0].strip().rpartition("/") for each in text.split(","))
         return frozenset(self._nad_key(namespace, name) for namespace, _, name in named if name)
 
@@ -126,6 +128,10 @@ class NodeView(ViewModel, frozen=True, kw_only=True):
     """Its agent is a third party's."""
     gone: bool = False
     """It has a NodeNetworkConfig but no Node."""
+    slices: int = 0
+    """Slices of secondary networks."""
+    without_slice: tuple[str, ...] = ()
+    """Secondary networks of which it waits for a slice."""
 
     @property
     def held(self) -> int:
@@ -243,7 +249,7 @@ def with_cluster_scaler(state: SubnetState, subnet: ClusterSubnet | None) -> Sub
     """Apply this cluster's ClusterSubnet to a subnet's state: its scaler may override the ledger's."""
     if subnet is None or not (batch := subnet.status.scaler.batch):
         return state
-    scaler = Scaler(batch, int((subnet.status.scaler.buffer or 0) * 100))
+    scaler = Scaler(batch, hundredths(subnet.status.scaler.buffer) or 0)
     return msgspec.structs.replace(state, scaler=scaler, exhausted=subnet.status.exhausted)
 
 
@@ -308,7 +314,7 @@ def subnet_views_without_ledger(
             nodes=len(here),
             pods_waiting=sum(each.waiting for each in here),
             batch=(status.scaler.batch or 0) if status else 0,
-            buffer=float(status.scaler.buffer or 0) if status else 0.0,
+            buffer=(hundredths(status.scaler.buffer) or 0) / 100 if status else 0.0,
             exhausted=bool(status and status.exhausted),
         )
 

@@ -10,6 +10,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Generic
 
 from podpool.api.meta import T
+from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import is_expected, report_defect
+
+log = get_logger(__name__)
 
 Subscriber = Callable[[T | None, T | None], None]
 
@@ -114,6 +118,17 @@ class ObjectCache(Generic[T]):
 
     def _notify(self, old: T | None, new: T | None) -> None:
         for index in self._indexes:
-            index.change(old, new)
+            _call(index.change, old, new)
         for subscriber in tuple(self._subscribers):
-            subscriber(old, new)
+            _call(subscriber, old, new)
+
+
+def _call(consumer: Subscriber[T], old: T | None, new: T | None) -> None:
+    """Call a consumer; an exception that it does not expect ends neither the informer nor the calls of others."""
+    try:
+        consumer(old, new)
+    except Exception as error:
+        if is_expected(error):
+            raise
+        changed = new or old
+        report_defect(log, "a change failed unexpectedly, skipped", error, object=changed.key if changed else "")

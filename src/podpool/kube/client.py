@@ -276,5 +276,5 @@ def _decode_object(kind: Kind[T], operation: str, body: bytes) -> T:
 def _decode(decoder: msgspec.json.Decoder[R], operation: str, body: bytes | msgspec.Raw) -> R:
     try:
         return decoder.decode(body)
-    except msgspec.DecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ApiDecodeError(operation, status=200, message=f"cannot decode the response: {error}") from error

@@ -139,7 +139,7 @@ class ExecPluginTransport:
             raise self._failed(stderr.decode(errors="replace") or f"exit code {exit_code}")
         try:
             return _OUTPUT.decode(stdout).status
-        except msgspec.DecodeError as error:
+        except (ValueError, RecursionError) as error:
             raise self._failed(f"cannot decode its output: {error}") from error
 
     async def _execute(self) -> tuple[int | None, bytes, bytes]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from podpool.api.untrusted_text import parse_number
 from podpool.core.errors import PodpoolError
 
 
@@ -87,6 +88,8 @@ _BY_STATUS: Mapping[int, type[ApiError]] = {
     429: ApiTooManyRequests,
 }
 _STATUS = msgspec.json.Decoder(ApiStatus)
+MAX_RETRY_AFTER = 600
+"""Seconds; a proxy that asks for more gets the next request then."""
 
 
 def api_error(
@@ -95,7 +98,7 @@ def api_error(
     """Return the error of an error response."""
     try:
         answer = _STATUS.decode(body)
-    except msgspec.DecodeError:  # a proxy may answer with a page
+    except (ValueError, RecursionError):  # a proxy may answer with a page
         answer = ApiStatus(message=bytes(body)[:200].decode(errors="replace"))
     code = status if status >= 400 else answer.code
     error = _BY_REASON.get(answer.reason) or _BY_STATUS.get(code) or (ApiServerError if code >= 500 else ApiError)
@@ -104,5 +107,5 @@ def api_error(
 
 
 def _seconds(headers: Mapping[str, Any], name: str) -> float | None:
-    value = str(headers.get(name, ""))
-    return float(value) if value.isdecimal() else None
+    seconds = parse_number(str(headers.get(name, "")))
+    return None if seconds is None else float(min(seconds, MAX_RETRY_AFTER))

@@ -129,9 +129,9 @@ class EventRecorder:
             if series.written:  # the server deletes Events after an hour
                 series.written, series.name = 0, self._name(key[0])
             else:
-                self._drop(series, error)
+                self._drop(key, series, error)
         except (ApiForbidden, ApiInvalid) as error:
-            self._drop(series, error)
+            self._drop(key, series, error)
         except (ApiError, Unreachable) as error:
             series.failures += 1
             series.due = now + backoff_delay(series.failures, rng=self._rng, base=REFILL, maximum=UPDATE_INTERVAL)
@@ -139,8 +139,8 @@ class EventRecorder:
         else:
             series.written, series.due, series.failures = count, now + UPDATE_INTERVAL, 0
 
-    def _drop(self, series: _Series, error: ApiError) -> None:
-        log.warning("Event rejected, not written", error=error)
+    def _drop(self, key: SeriesKey, series: _Series, error: ApiError) -> None:
+        log.warning("Event rejected, not written", regarding=key[0].name, reason=key[2], error=error)
         series.written, series.due = series.count, asyncio.get_running_loop().time() + UPDATE_INTERVAL
 
     def _event(self, key: SeriesKey, series: _Series) -> dict[str, Any]:

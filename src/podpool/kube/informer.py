@@ -18,13 +18,13 @@ from typing import Generic, TypeAlias
 
 import msgspec
 
-from podpool.api.meta import Kind, T, is_older
+from podpool.api.meta import Kind, T, is_older, version_number
 from podpool.kube.backoff import Backoff
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
+from podpool.kube.cluster_discovery import not_served_reason, wait_until_served
 from podpool.kube.codec import ObjectList
 from podpool.kube.errors import ApiError, ApiNotFound
-from podpool.kube.wait import not_served_reason, wait_until_served
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
@@ -182,7 +182,7 @@ class Informer(Generic[T]):
 
     def _report_restored(self, before: str, now: str) -> None:
         log.warning(RESTORED, kind=self._kind.plural, resource_version=now, previous=before)
-        self.on_restored(int(before), int(now))
+        self.on_restored(version_number(before), version_number(now))
 
 
 class ObjectInformer(Generic[T]):
@@ -217,7 +217,9 @@ class ObjectInformer(Generic[T]):
             fields=self._fields,
             relist_interval=relist_interval,
         )
-        self._informer.on_restored = lambda _before, _now: on_change()
+        self.on_restored: Callable[[], None] = on_change
+        """Called when the API server was restored from an older backup."""
+        self._informer.on_restored = lambda _before, _now: self.on_restored()
         self._kind_missing = False
         self._informer.cache.subscribe(lambda _old, _new: on_change())
 
@@ -230,6 +232,11 @@ class ObjectInformer(Generic[T]):
     def synced(self) -> bool:
         """Whether it is known if the object exists."""
         return self._kind_missing or self._informer.cache.synced.is_set()
+
+    @property
+    def listed(self) -> bool:
+        """Whether the kind is served and it is known if the object exists."""
+        return self._informer.cache.synced.is_set()
 
     @property
     def object(self) -> T | None:

@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import backoff_delay
 from podpool.kube.errors import ApiConflict, ApiError
 from podpool.runtime.logging import get_logger
+from podpool.runtime.supervision import is_expected, report_defect
 
 BACKOFF_BASE, BACKOFF_MAX = 0.05, 60.0
 
@@ -133,10 +133,10 @@ def log_failure(key: str, error: Exception) -> None:
     """Log a failed reconcile: conflicts as debug, unexpected exceptions with their traceback."""
     if isinstance(error, ApiConflict):
         log.debug("reconcile conflicted, retrying", key=key, error=error)
-    elif isinstance(error, PodpoolError):
+    elif is_expected(error):
         log.warning("reconcile failed, retrying", key=key, error=error)
     else:
-        log.exception("reconcile failed unexpectedly, retrying", key=key)  # noqa: LOG004  called while it is handled
+        report_defect(log, "reconcile failed unexpectedly, retrying", error, key=key)
 
 
 async def run_workers(

@@ -82,7 +82,7 @@ class LedgerClient:
         try:
             async with aclosing(_events(response.stream)) as events:
                 async for event in events:
-                    yield msgspec.json.decode(event, type=m.SubnetChange)
+                    yield _decoded(event, m.SubnetChange, "GET /v1/changes")
         finally:
             await response.close()
 
@@ -221,10 +221,7 @@ class LedgerClient:
     async def _attempt(self, request: Request, response: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
         received = await self._send(msgspec.structs.replace(request, headers=headers))
-        try:
-            return msgspec.json.decode(await received.read(), type=response)
-        except msgspec.DecodeError as error:  # another server answers under this URL
-            raise LedgerError(f"{request.method} {request.path} returned no response of a ledger: {error}") from None
+        return _decoded(await received.read(), response, f"{request.method} {request.path}")
 
     def _headers(self) -> dict[str, str]:
         token = self._token if isinstance(self._token, str) else self._token()
@@ -249,10 +246,17 @@ def _post_request(path: str, message: msgspec.Struct | None) -> Request:
     return Request(method="POST", path=path, headers=headers, body=msgspec.json.encode(message))
 
 
+def _decoded(body: bytes, type_: type[T], operation: str) -> T:
+    try:
+        return msgspec.json.decode(body, type=type_)
+    except (ValueError, RecursionError) as error:  # another server answers under this URL
+        raise LedgerError(f"{operation} returned no response of a ledger: {error}") from None
+
+
 def _error(request: Request, status: int, body: bytes) -> LedgerError:
     try:
         return error_from(msgspec.json.decode(body, type=m.ErrorResponse))
-    except msgspec.DecodeError:  # the page of a proxy
+    except (ValueError, RecursionError):  # the page of a proxy
         return LedgerError(f"{request.method} {request.path} returned status {status}")
 
 

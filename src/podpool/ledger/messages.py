@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 import msgspec
 
-from podpool.core.cooldown import CooldownLevels
+from podpool.core.cooldown_levels import CooldownLevels
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 

@@ -7,6 +7,7 @@ import msgspec
 
 from podpool.api.builtin import AddressedPod
 from podpool.api.multus import NetworkAttachmentDefinition
+from podpool.api.untrusted_text import decode_annotation
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_network_config, read_struct
@@ -72,9 +73,9 @@ class NetworkStatus(msgspec.Struct, frozen=True):
                 yield parse_address(text)
 
 
+_STATUSES = msgspec.json.Decoder(tuple[NetworkStatus, ...])
+
+
 def network_statuses(pod: AddressedPod) -> tuple[NetworkStatus, ...]:
     """Return the networks of a Pod; none if Multus has not reported them yet, or they cannot be read."""
-    try:
-        return msgspec.json.decode(pod.metadata.annotations.status or "[]", type=tuple[NetworkStatus, ...])
-    except (ValueError, RecursionError):
-        return ()
+    return decode_annotation(_STATUSES, pod.metadata.annotations.status) or ()

@@ -1,7 +1,8 @@
 """Which slice tables a cluster needs: one per network and range, shared by all NADs that use it.
 
 Invariant: within a network no address is in two slice tables, nor in a slice table and a shared range. Of two NADs that
-would break this, the later one is rejected, with a reason that names both. The others are not affected.
+would break this, the later one is rejected, with a reason that names both. The others are not affected. A NAD without a
+network name is also rejected if it overlaps a subnet of the ledger, whose addresses the primary network of Pods has.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -52,22 +53,53 @@ class NetworkPlan(msgspec.Struct, frozen=True, kw_only=True):
     slice_pools: Mapping[str, SliceTableKey] = {}
     """NodeSlicePools by name, and the slice table of each."""
     rejections: tuple[NadRejection, ...] = ()
+    refused_ranges: tuple[Prefix, ...] = ()
+    """Shared ranges of the unnamed network that overlap a subnet of the ledger."""
 
 
-def plan_networks(nads: Collection[ParsedNad], *, published: Mapping[str, SliceTableKey] | None = None) -> NetworkPlan:
-    """Return the slice tables that are needed. NADs of published ones take precedence over others, then by age."""
+def plan_networks(
+    nads: Collection[ParsedNad],
+    *,
+    published: Mapping[str, SliceTableKey] | None = None,
+    subnets: Mapping[str, Collection[Prefix]] | None = None,
+) -> NetworkPlan:
+    """Return the slice tables that are needed. NADs of published ones take precedence over others, then by age.
+
+    `subnets` are the CIDRs of the ledger's subnets by name.
+    """
     published = published or {}
     running = set(published.values())
     accepted: list[ParsedNad] = []
     rejections: list[NadRejection] = []
+    refused: list[Prefix] = []
     for nad in sorted(nads, key=lambda each: (not _is_running(each, running), each.created, each.key)):
-        rejection = _rejection(nad, accepted)
+        overlap = _subnet_overlap(nad, subnets or {})
+        rejection = overlap or _rejection(nad, accepted)
         if rejection:
             rejections.append(rejection)
+            refused += (each.prefix for each in nad.config.ranges if overlap and not nad.config.sliced)
         else:
             accepted.append(nad)
     sliced = [nad for nad in accepted if nad.config.sliced]
-    return NetworkPlan(tables=_tables(sliced), slice_pools=_pool_names(sliced, published), rejections=tuple(rejections))
+    return NetworkPlan(
+        tables=_tables(sliced),
+        slice_pools=_pool_names(sliced, published),
+        rejections=tuple(rejections),
+        refused_ranges=tuple(refused),
+    )
+
+
+def _subnet_overlap(nad: ParsedNad, subnets: Mapping[str, Collection[Prefix]]) -> NadRejection | None:
+    """Return the rejection of a NAD without a network name that shares addresses with a subnet of the ledger."""
+    ranges = () if nad.config.network_name else nad.config.ranges
+    for name, cidrs in subnets.items():
+        for cidr in cidrs:
+            for each in ranges:
+                if each.prefix.range.overlaps(cidr.range):
+                    remedy = "use another range, or set network_name if it is another network"
+                    reason = f"{each.prefix} overlaps {cidr} of subnet {name} in the ledger: {remedy}"
+                    return NadRejection(rejected=nad.key, nads=(nad.key,), reason=reason, sliced=nad.config.sliced)
+    return None
 
 
 def _is_running(nad: ParsedNad, running: Collection[SliceTableKey]) -> bool:

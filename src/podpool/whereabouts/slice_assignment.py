@@ -44,6 +44,8 @@ class HeldSlice(msgspec.Struct, frozen=True, order=True):
     node: str
     uid: str = ""
     """Of the Node at that time; empty when a third-party plugin uses it."""
+    disputed: bool = False
+    """Another node may use its addresses: the node gets another slice, and should return this one."""
 
 
 class SliceAssignment(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,6 +56,8 @@ class SliceAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """By node name."""
     waiting: tuple[str, ...] = ()
     """Nodes without a slice, the longest waiting first."""
+    free: int = 0
+    """How many slices are left."""
     others_in_use: tuple[HeldSlice, ...] = ()
     """Other slices in use: of deleted or replaced nodes, of nodes that have another slice, and shared addresses."""
     conflicts: tuple[tuple[HeldSlice, HeldSlice], ...] = ()
@@ -108,6 +112,7 @@ def assign_slices(
         layout=plan.layout,
         assigned={**table.held, **{node: each.slice for node, each in own.items() if each in conflicting}},
         waiting=table.waiting,
+        free=table.free,
         others_in_use=tuple(others),
         conflicts=conflicts,
     )
@@ -118,14 +123,17 @@ def _partition(
 ) -> tuple[dict[str, HeldSlice], list[HeldSlice], tuple[tuple[HeldSlice, HeldSlice], ...]]:
     """Divide the slices in use: one per live node, all others, and those of either that conflict.
 
-    A node with several keeps the one that fits the layout, else the one that it had before.
+    A node with several keeps the one that fits the layout, else the one that it had before. One without a UID is not
+    its own if a former Node of that name has it.
     """
     relevant = sorted(each for each in set(in_use) if layout.overlapping(each.slice))
     live = {each.name: each.uid for each in nodes}
+    former = {(each.node, each.slice) for each in relevant if each.uid not in ("", live.get(each.node))}
     own: dict[str, HeldSlice] = {}
     previous = before.assigned.get
     for held in sorted(relevant, key=lambda each: (not layout.contains(each.slice), each.slice != previous(each.node))):
-        if held.node in live and held.uid in ("", live[held.node]):
+        is_own = held.uid == live.get(held.node) or (not held.uid and (held.node, held.slice) not in former)
+        if held.node in live and is_own and not held.disputed:
             own.setdefault(held.node, held)
     others = [each for each in relevant if own.get(each.node) != each]
     return own, others, tuple(_conflicts(relevant))

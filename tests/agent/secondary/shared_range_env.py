@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
-from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slices import Slices
 from podpool.api.crds import crd_manifests
 from podpool.api.meta import ObjectMeta

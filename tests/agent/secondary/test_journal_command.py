@@ -16,16 +16,16 @@ def test_slices_and_their_assignments_are_listed(tmp_path: Path, capsys: pytest.
     disk = LocalDisk(tmp_path)
     state = AgentState(disk, SetClock(), fence_limit=600.0)
     state.open(boot_id="boot-1")
-    for lease, slice_ in (("one", "10.1.4.0/28"), ("two", "10.1.8.0/28")):
-        state.write(SliceAcquired(lease=lease, name=lease, network="", range="10.1.0.0/16", slice=slice_, at=0.0))
+    for id_, slice_ in (("one", "10.1.4.0/28"), ("two", "10.1.8.0/28")):
+        state.write(SliceAcquired(assignment=id_, name=id_, network="", range="10.1.0.0/16", slice=slice_, at=0.0))
     attachment = Attachment(container_id="a", ifname="net1")
     state.write(
         SliceAssigned(
             holder=SliceHolder(attachment=attachment, podref="default/web-0"),
-            addresses=(SliceAddress(lease="one", address="10.1.4.1"),),
+            addresses=(SliceAddress(assignment="one", address="10.1.4.1"),),
         )
     )
-    state.write(SliceClosed(lease="two"))
+    state.write(SliceClosed(assignment="two"))
     disk.close()
     show_journal(state=str(tmp_path), output="wide", no_color=True)
     lines = capsys.readouterr().out.splitlines()

@@ -17,7 +17,7 @@ from podpool.kube.client import KubeClient
 from tests.agent.clocks import SetClock
 from tests.agent.disks import MemoryDisk
 from tests.agent.node_env import LogLines
-from tests.agent.secondary.test_shared_range_log import NoTransport
+from tests.agent.secondary.test_shared_range_journal import NoTransport
 from tests.kube.event_loops import run_in_loop
 
 ARGS = "K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0"

@@ -6,13 +6,22 @@ from typing import Any
 
 import pytest
 
-from podpool.api.whereabouts import BOOT_ANNOTATION, Allocation
+from podpool.api.builtin import NODES
+from podpool.api.whereabouts import (
+    NETWORK_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_UID_LABEL,
+    RANGE_ANNOTATION,
+    SLICE_ANNOTATION,
+    Allocation,
+)
 from podpool.cni.protocol import PluginRequest, encode_request
 from podpool.core.settings import Settings
 from tests.agent.node_env import NODE, SETTLE_TIME, NodeEnv, in_node_env
 from tests.agent.secondary.slice_env import (
     DUAL,
     IPAM,
+    SLICE,
     SLICE6,
     V4,
     V6,
@@ -23,6 +32,7 @@ from tests.agent.secondary.slice_env import (
     failed,
     lease_of,
     pool_entries,
+    pool_of,
 )
 
 SETTINGS = Settings()
@@ -49,13 +59,20 @@ class TestAdd:
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_the_lease_names_this_node_and_boot(self, env: NodeEnv) -> None:
+    async def test_ippool_and_lease_are_written_behind_the_first_add(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
-        lease = await lease_of(env, name)
+        assert (None, None) == (await pool_of(env, name), await lease_of(env, name))
+        await add(env, "a")
+        await asyncio.sleep(1.0)
+        pool, lease = await pool_of(env, name), await lease_of(env, name)
+        assert pool
         assert lease
-        assert (lease.spec.holder_identity or "").startswith(f"{NODE}/")
-        assert env.boot_id == lease.metadata.annotations[BOOT_ANNOTATION]
+        uid = (await env.kube.get(NODES, NODE)).metadata.uid
+        assert f"{NODE}/{uid}" == lease.spec.holder_identity
+        written = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: "", RANGE_ANNOTATION: V4}
+        assert ({NODE_UID_LABEL: uid}, written) == (pool.metadata.labels, pool.metadata.annotations)
+        assert {**written, SLICE_ANNOTATION: SLICE} == lease.metadata.annotations
 
     @in_node_env
     async def test_an_address_of_every_range_or_none(self, env: NodeEnv) -> None:
@@ -92,8 +109,8 @@ class TestAdd:
         )
         assert [["10.1.4.1/16"]] * 10 == given
         assert 0 == env.transport.others
-        await asyncio.sleep(1.0)
-        assert 10 == env.transport.others
+        await asyncio.sleep(SETTLE_TIME + 1.0)
+        assert 1 == env.transport.others  # the status of all slices
         assert {"1": "a"} == await pool_entries(env, f"net7-{NODE}-10.1.4.0-28")
 
     @in_node_env

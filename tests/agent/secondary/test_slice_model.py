@@ -12,15 +12,17 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.records import (
     NodeConfirmed,
-    SliceAcknowledged,
     SliceAcquired,
     SliceClosed,
+    SliceConfirmed,
     SliceCooledDown,
     SliceHolder,
+    SliceSuspended,
 )
 from podpool.agent.secondary.router import AddressRequest
-from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
+from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
@@ -50,17 +52,22 @@ class NoTransport:
         raise AssertionError(request)
 
 
-class UsableSlices(SliceReconciler):
-    """Every slice may be used, and no IPPool is written."""
-
-    def __init__(self, deps: AgentDeps, state: AgentState) -> None:
-        super().__init__(deps, state, "kube-system", on_change=lambda: None)
-
-    def is_usable(self, _slice: Slice) -> bool:
-        return True
+class NoPools(IPPoolWriter):
+    """Writes nothing."""
 
     def assignments_changed(self, _slice: Slice) -> None:
         return
+
+
+class UsableSlices(SliceReconciler):
+    """Every slice may be used, whatever NodeSlices lists."""
+
+    def __init__(self, deps: AgentDeps, state: AgentState) -> None:
+        super().__init__(deps, state, "kube-system", on_change=lambda: None)
+        self.pools = NoPools(deps, state, "kube-system", node_uid=str, on_write=lambda: None)
+
+    def is_usable(self, _slice: Slice) -> bool:
+        return True
 
 
 class SlicesAgainstModel(RuleBasedStateMachine):
@@ -68,14 +75,14 @@ class SlicesAgainstModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.clock, self.disk, self.boot, self.leases = SetClock(), MemoryDisk(), 1, 0
+        self.clock, self.disk, self.boot, self.assignments = SetClock(), MemoryDisk(), 1, 0
         self.held_slices: dict[str, str] = {}
         self.holders: dict[Address, str] = {}
         self.last_use: dict[Address, float] = {}
         self.all_used: dict[str, float] = {}
         self.confirmed = False
-        self.acknowledged: set[str] = set()
-        """The ranges whose Leases name this boot."""
+        self.usable: set[str] = set()
+        """The ranges whose slices are confirmed, in this boot and since the fence was closed."""
         self.start()
 
     def start(self) -> None:
@@ -100,16 +107,20 @@ class SlicesAgainstModel(RuleBasedStateMachine):
     def time_passes(self, seconds: float) -> None:
         self.clock.pass_time(seconds)
 
-    @rule()
-    def the_node_is_confirmed(self) -> None:
-        self.state.write(NodeConfirmed(boot=self.now, wall=self.clock.wall(), node_only=True))
+    @rule(reopened=st.booleans())
+    def the_node_is_confirmed(self, reopened: bool) -> None:
+        """After the fence was closed every slice has to be confirmed anew."""
+        reopened = reopened or not self.confirmed
+        self.state.write(NodeConfirmed(boot=self.now, wall=self.clock.wall(), node_only=True, reopened=reopened))
         self.confirmed = True
+        if reopened:
+            self.usable.clear()
 
     @rule(range_=st.sampled_from([V4, V6]), third_party=st.booleans())
     def a_slice_is_acquired(self, range_: str, third_party: bool) -> None:
         if range_ in self.held_slices:
             return
-        self.leases += 1
+        self.assignments += 1
         first = parse_prefix(SLICES[range_]).at(1)
         entries = {}
         if third_party and first not in self.holders:
@@ -117,30 +128,37 @@ class SlicesAgainstModel(RuleBasedStateMachine):
                 str(first): SliceHolder(attachment=Attachment(container_id="third-party", ifname=range_), inferred=True)
             }
             self.holders[first] = "third-party"
-        self.held_slices[range_] = f"lease-{self.leases}"
-        self.acknowledged.add(range_)
+        self.held_slices[range_] = f"assignment-{self.assignments}"
+        self.usable.add(range_)
         self.state.write(
             SliceAcquired(
-                lease=self.held_slices[range_],
+                assignment=self.held_slices[range_],
                 name=range_,
                 network="",
                 range=range_,
                 slice=SLICES[range_],
                 at=self.now,
                 holders=entries,
+                confirmed=True,
             )
         )
 
     @rule()
-    def leases_are_acknowledged_in_this_boot(self) -> None:
-        for range_, lease in self.held_slices.items():
-            self.state.write(SliceAcknowledged(lease=lease))
-            self.acknowledged.add(range_)
+    def slices_are_confirmed(self) -> None:
+        for range_, assignment in self.held_slices.items():
+            self.state.write(SliceConfirmed(assignment=assignment))
+            self.usable.add(range_)
 
     @rule(range_=st.sampled_from([V4, V6]))
-    def a_lease_is_lost(self, range_: str) -> None:
+    def a_slice_is_suspended(self, range_: str) -> None:
         if range_ in self.held_slices:
-            self.state.write(SliceClosed(lease=self.held_slices.pop(range_)))
+            self.state.write(SliceSuspended(assignment=self.held_slices[range_]))
+            self.usable.discard(range_)
+
+    @rule(range_=st.sampled_from([V4, V6]))
+    def a_slice_is_closed(self, range_: str) -> None:
+        if range_ in self.held_slices:
+            self.state.write(SliceClosed(assignment=self.held_slices.pop(range_)))
 
     @rule(box=sandboxes, ranges=RANGES, exclude=EXCLUDES)
     def a_sandbox_is_added(self, box: str, ranges: tuple[str, ...], exclude: list[str]) -> None:
@@ -212,7 +230,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
         used = {*self.holders, *self.last_use}
         self.disk = self.disk.after_kill()
         self.boot, self.clock, self.confirmed = self.boot + 1, SetClock(), False
-        self.acknowledged.clear()
+        self.usable.clear()
         self.holders, self.last_use = {}, dict.fromkeys(used, 0.0)
         if not clean:
             self.all_used = dict.fromkeys(self.held_slices, 0.0)
@@ -240,7 +258,7 @@ class SlicesAgainstModel(RuleBasedStateMachine):
             members = usable_addresses(range_.spec, parse_prefix(SLICES[str(range_.prefix)]))
             assert address.value in members
             assert str(range_.prefix) in self.held_slices
-            assert str(range_.prefix) in self.acknowledged, "assigned before its Lease names this boot"
+            assert str(range_.prefix) in self.usable, "assigned although it is not confirmed"
             listed = [each for run in members.ranges for each in range(run.first, run.last + 1)]
             self.check_cooldown(address, [Address(address.family, each) for each in listed], str(range_.prefix), before)
             self.holders[address] = request.owner.container_id

@@ -2,31 +2,21 @@
 
 import asyncio
 import json
-import random
 from typing import ClassVar
 
+import msgspec
 import pytest
 
-from podpool.agent.deps import AgentDeps
 from podpool.agent.metrics import AgentMetrics
-from podpool.agent.secondary.slice_informers import SliceInformers
-from podpool.agent.secondary.slice_leases import SliceLeases
 from podpool.agent.state import RETRY_INTERVAL
 from podpool.api.azure import NODE_NETWORK_CONFIGS
-from podpool.api.builtin import LEASES, NODES, Lease
-from podpool.api.whereabouts import (
-    ACKNOWLEDGED_ANNOTATION,
-    BOOT_ANNOTATION,
-    CONFIRMED_ANNOTATION,
-    IP_POOLS,
-    NODE_UID_LABEL,
-    Allocation,
-)
+from podpool.api.builtin import NODES
+from podpool.api.node_slices import NODE_SLICES, FormerNode
+from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_UID_LABEL, Allocation
 from podpool.core.settings import Settings
 from podpool.core.two_observations import OBSERVATION_INTERVAL
-from podpool.kube.client import KubeClient
 from podpool.runtime.process import health_handler
-from podpool.runtime.transport import Request, Unreachable
+from podpool.runtime.transport import Request
 from tests.agent.disks import DroppingDisk
 from tests.agent.node_env import NODE, SETTLE_TIME, SYSTEM, NodeEnv, in_node_env
 from tests.agent.secondary.slice_env import (
@@ -42,19 +32,21 @@ from tests.agent.secondary.slice_env import (
     change_range,
     enable_slices,
     failed,
+    is_held,
+    is_returned,
     lease_of,
+    node_slices,
+    own_node,
     pool_entries,
     pool_of,
+    reported,
     request_return,
+    withdraw,
+    write_spec,
 )
 
 SETTINGS = Settings()
 THIRD_PARTY = Allocation(id="x", podref="default/pod-x", ifname="net1")
-
-
-async def holder(env: NodeEnv, name: str) -> str:
-    lease = await lease_of(env, name)
-    return (lease.spec.holder_identity or "") if lease else "gone"
 
 
 async def write_entries(env: NodeEnv, name: str, entries: dict[str, Allocation | None]) -> None:
@@ -67,20 +59,23 @@ async def write_entries(env: NodeEnv, name: str, entries: dict[str, Allocation |
 
 class TestAcquiring:
     @in_node_env
-    async def test_nothing_is_assigned_while_another_node_holds_the_lease(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.kube.merge_patch(LEASES, name, {"spec": {"holderIdentity": "other/1"}}, namespace=SYSTEM)
+    async def test_nothing_is_assigned_while_node_slices_is_of_another_node(self, env: NodeEnv) -> None:
+        """Another machine of this name may use what is assigned."""
+        await assign_slice(enable_slices(env))
+        await write_spec(env, msgspec.structs.replace((await node_slices(env)).spec, node_uid="another"))
         await env.start()
-        assert "held by other/1" in (await failed(env, "ADD", "a"))["msg"]
-        await env.kube.merge_patch(LEASES, name, {"spec": {"holderIdentity": None}}, namespace=SYSTEM)
+        assert 11 == (await failed(env, "ADD", "a"))["code"]
+        assert 0 == (await node_slices(env)).status.protocol
+        await own_node(env)
+        await asyncio.sleep(20.0)
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
     async def test_nothing_is_acquired_while_the_node_reports_another_boot(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
+        await assign_slice(enable_slices(env))
         await env.report_boot("another")
         await env.start()
-        assert "" == await holder(env, name)
+        assert () == (await node_slices(env)).status.slices
         assert "confirm" in (await failed(env, "ADD", "a"))["msg"]
 
     @in_node_env
@@ -98,33 +93,36 @@ class TestAcquiring:
         assert {"2": "a"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_returning_a_lease_invalidates_its_acknowledgement_even_if_the_request_fails(
-        self, env: NodeEnv
-    ) -> None:
-        """The response may be lost, and the watch may show the former Lease for a while."""
-        name = await assign_slice(env)
-        rng = random.Random(1)  # noqa: S311  seeded
-        deps = AgentDeps(
-            node=NODE,
-            boot_id=env.boot_id,
-            kube=KubeClient(env.transport),
-            disk=env.disk,
-            clock=env.clock,
-            rng=rng,
-        )
-        leases = SliceLeases(deps, SliceInformers(deps, SYSTEM, on_change=lambda _: None))
-        await leases.acknowledge(await env.kube.get(LEASES, name, namespace=SYSTEM))
-        acknowledgement = (await env.kube.get(LEASES, name, namespace=SYSTEM)).metadata.annotations[
-            ACKNOWLEDGED_ANNOTATION
-        ]
-        patch = {"metadata": {"annotations": {CONFIRMED_ANNOTATION: acknowledgement}}}
-        confirmed = await env.kube.merge_patch(LEASES, name, patch, namespace=SYSTEM)
-        assert leases.confirmed(confirmed)
-        env.transport.cut = True
-        with pytest.raises(Unreachable):
-            await leases.return_(confirmed)
-        assert not leases.confirmed(confirmed)
-        assert not leases.is_pending(confirmed)
+    async def test_entries_of_a_node_that_is_gone_are_removed(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env), entries={"1": THIRD_PARTY})
+        labels = {"metadata": {"labels": {NODE_UID_LABEL: "gone"}, "annotations": {NODE_ANNOTATION: NODE}}}
+        await env.kube.merge_patch(IP_POOLS, name, labels, namespace=SYSTEM)
+        await env.start()
+        assert ["10.1.4.1/16"] == await add(env, "a")
+
+    @in_node_env
+    async def test_many_slices_are_acknowledged_and_held_with_one_patch_each(self, env: NodeEnv) -> None:
+        enable_slices(env)
+        for number in range(10):
+            await assign_slice(env, network=f"net{number}")
+        await env.start()
+        await asyncio.sleep(SETTLE_TIME)
+        assert 2 == env.transport.others
+        status = (await node_slices(env)).status
+        assert [True] * 10 == [each.held for each in status.slices]
+        assert (1, env.boot_id) == (status.protocol, status.boot_id)
+
+    @in_node_env
+    async def test_an_invalid_assignment_does_not_affect_others(self, env: NodeEnv) -> None:
+        enable_slices(env)
+        for slice_ in ("10.1.4.0/99", SLICE):
+            spec = (await node_slices(env)).spec
+            await assign_slice(env)
+            last = (await node_slices(env)).spec
+            changed = msgspec.structs.replace(last.assignments[-1], slice=slice_)
+            await write_spec(env, msgspec.structs.replace(last, assignments=(*spec.assignments, changed)))
+        await env.start()
+        assert ["10.1.4.1/16"] == await add(env, "a")
 
 
 class TestWritingPools:
@@ -132,11 +130,14 @@ class TestWritingPools:
     async def test_changes_are_collected_into_one_patch(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
+        await add(env, "x")
+        await asyncio.sleep(SETTLE_TIME + 1.0)
+        await call(env, "DEL", "x")
         env.transport.others = 0
         for each in "abcdef":
             await add(env, each)
         await call(env, "DEL", "c")
-        assert {} == await pool_entries(env, name)
+        assert ["x"] == list((await pool_entries(env, name)).values())
         await asyncio.sleep(1.0)
         assert 1 == env.transport.others
         assert list("abdef") == list((await pool_entries(env, name)).values())
@@ -150,7 +151,7 @@ class TestWritingPools:
         await asyncio.sleep(20.0)
         assert 19 < agent.metrics_snapshot().slices[0].lag < 21
         env.transport.cut = False
-        await asyncio.sleep(16.0)
+        await asyncio.sleep(60.0)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
         assert 0.0 == agent.metrics_snapshot().slices[0].lag
 
@@ -162,10 +163,11 @@ class TestWritingPools:
         await add(env, "a")
         await add(env, "b")
         await asyncio.sleep(1.0)
-        await write_entries(env, name, {"1": THIRD_PARTY, "2": None, "3": THIRD_PARTY, "nonsense": THIRD_PARTY})
+        await write_entries(env, name, {"1": THIRD_PARTY, "2": None, "4": THIRD_PARTY, "nonsense": THIRD_PARTY})
+        assert ["10.1.4.3/16"] == await add(env, "c")
         await asyncio.sleep(1.0)
-        assert {"1": "a", "2": "b", "3": "x", "nonsense": "x"} == await pool_entries(env, name)
-        assert ["10.1.4.4/16"] == await add(env, "c")
+        assert {"1": "a", "2": "b", "3": "c", "4": "x", "nonsense": "x"} == await pool_entries(env, name)
+        assert ["10.1.4.5/16"] == await add(env, "d")
 
     @in_node_env
     async def test_a_third_party_entry_without_a_pod_is_released_after_two_observations(self, env: NodeEnv) -> None:
@@ -194,24 +196,34 @@ class TestWritingPools:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
-        await write_entries(env, name, {"1": THIRD_PARTY})
         await asyncio.sleep(1.0)
-        assert {"1": "a"} == await pool_entries(env, name)
+        await write_entries(env, name, {"1": THIRD_PARTY})
+        await add(env, "b")
+        await asyncio.sleep(1.0)
+        assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_recreated_pool_is_filled_again(self, env: NodeEnv) -> None:
+    async def test_a_deleted_pool_is_created_again_with_the_next_change(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
-        before = await pool_of(env, name)
         await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
         assert ["10.1.4.2/16"] == await add(env, "b")
-        same = {"labels": before.metadata.labels, "annotations": before.metadata.annotations}
-        again = {"metadata": {"name": name, "namespace": SYSTEM, **same}, "spec": {"range": SLICE, "allocations": {}}}
-        await env.kube.create(IP_POOLS, again)
         await asyncio.sleep(2.0)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
+
+    @in_node_env
+    async def test_pools_are_written_again_after_a_restore(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env))
+        await env.start()
+        copy = env.store.snapshot()
+        await add(env, "a")
+        await asyncio.sleep(SETTLE_TIME + 1.0)
+        env.store.restore(copy)
+        await asyncio.sleep(60.0)
+        assert {"1": "a"} == await pool_entries(env, name)
+        assert (await node_slices(env)).status.rolled_back
 
 
 class TestReturning:
@@ -225,11 +237,40 @@ class TestReturning:
         assert ["10.1.4.1/16"] == await add(env, "a")
         await call(env, "DEL", "a")
         await asyncio.sleep(SETTINGS.cooldown_roomy - 5)
-        assert (await holder(env, name)).startswith(NODE)
+        assert await is_held(env, name)
         await asyncio.sleep(6)
-        assert "" == await holder(env, name)
-        assert {} == await pool_entries(env, name)
+        assert await is_returned(env, name)
         assert "being returned (the range changed)" in (await failed(env, "ADD", "b"))["msg"]
+        assert (None, None) == (await pool_of(env, name), await lease_of(env, name))
+
+    @in_node_env
+    async def test_a_third_party_entry_is_found_before_the_slice_is_returned(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env))
+        await env.bind("pod-x")
+        await env.start()
+        await add(env, "a")
+        await asyncio.sleep(1.0)
+        await call(env, "DEL", "a")
+        await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
+        await write_entries(env, name, {"3": THIRD_PARTY})
+        await request_return(env, name)
+        await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
+        assert await is_held(env, name)
+        assert {"3": "x"} == await pool_entries(env, name)
+
+    @in_node_env
+    async def test_a_returned_slice_is_removed_from_the_status_with_its_assignment(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env))
+        await env.start()
+        await request_return(env, name)
+        await asyncio.sleep(SETTLE_TIME)
+        assert await is_returned(env, name)
+        await withdraw(env, name)
+        await asyncio.sleep(SETTLE_TIME)
+        assert await reported(env, name) is None
+        await assign_slice(env)
+        await asyncio.sleep(SETTLE_TIME)
+        assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
     async def test_another_slice_is_used_meanwhile(self, env: NodeEnv) -> None:
@@ -253,61 +294,106 @@ class TestReturning:
                 await asyncio.sleep(0)
             await env.kill()
             await env.start()
-            assert "" == await holder(env, name)
+            assert await is_returned(env, name)
             assert 1 == (await call(env, "ADD", "c")).exit_code
 
         body()
 
     @in_node_env
-    async def test_a_lost_lease_closes_the_slice_and_a_new_one_keeps_its_pods(self, env: NodeEnv) -> None:
+    async def test_a_return_is_sent_again_until_it_is_stored(self, env: NodeEnv) -> None:
+        """The agent is killed, and the API server is unreachable."""
         name = await assign_slice(enable_slices(env))
+        await env.start()
+        await request_return(env, name)
+        env.transport.hide("/status")
+        await asyncio.sleep(SETTLE_TIME)
+        await env.kill()
+        await env.start()
+        assert not await is_returned(env, name)
+        assert 1 == (await call(env, "ADD", "a")).exit_code
+        env.transport.hide(None)
+        await asyncio.sleep(20.0)
+        assert await is_returned(env, name)
+
+
+class TestLostAssignments:
+    """NodeSlices does not list a slice that the journal has: a copy was restored."""
+
+    @in_node_env
+    async def test_a_lost_slice_is_suspended_and_its_pods_keep_their_addresses(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env), id_="one")
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
-        await env.kube.delete(LEASES, name, namespace=SYSTEM)
-        await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
-        await asyncio.sleep(1.0)
+        before = await reported(env, name)
+        await withdraw(env, name)
+        await asyncio.sleep(SETTLE_TIME + 1.0)
         assert 1 == (await call(env, "ADD", "b")).exit_code
         assert ["10.1.4.1/16"] == await add(env, "a")
-        await assign_slice(env)
+        after = await reported(env, name)
+        assert before
+        assert after
+        assert ("one", True, True) == (after.id, after.held, after.in_use)
+        assert before.acknowledgement != after.acknowledgement
+
+    @in_node_env
+    async def test_it_is_used_again_when_it_is_listed_and_confirmed_anew(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env), id_="one")
+        await env.start()
+        await add(env, "a")
+        old = (await node_slices(env)).spec.assignments[0]
+        await withdraw(env, name)
+        await asyncio.sleep(SETTLE_TIME)
+        env.store.on_write.pop()  # the controller
+        await assign_slice(env, id_="one", confirmed=old.confirmed)
+        assert 1 == (await call(env, "ADD", "b")).exit_code
+        entry = await reported(env, name)
+        assert entry
+        await withdraw(env, name)
+        await assign_slice(env, id_="one", confirmed=entry.acknowledgement)
         await asyncio.sleep(1.0)
+        assert ["10.1.4.2/16"] == await add(env, "b")
+
+    @in_node_env
+    async def test_a_suspended_slice_is_not_used_after_a_restart_without_the_api_server(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env))
+        await env.start()
+        await withdraw(env, name)
+        await asyncio.sleep(1.0)
+        env.transport.cut = True
+        await env.kill()
+        await env.start()
+        assert "not confirmed" in (await failed(env, "ADD", "b"))["msg"]
+
+    @in_node_env
+    async def test_all_slices_are_suspended_while_node_slices_is_missing(self, env: NodeEnv) -> None:
+        await assign_slice(enable_slices(env), id_="one")
+        await env.start()
+        await add(env, "a")
+        await env.kube.delete(NODE_SLICES, NODE)
+        await asyncio.sleep(1.0)
+        assert 1 == (await call(env, "ADD", "b")).exit_code
+        await own_node(env)
+        await asyncio.sleep(SETTLE_TIME)
+        assert [("one", True)] == [(each.id, each.held) for each in (await node_slices(env)).status.slices]
+        await assign_slice(env, id_="one")
+        await asyncio.sleep(1.0)
+        assert ["10.1.4.2/16"] == await add(env, "b")
+
+    @in_node_env
+    async def test_another_assignment_of_its_addresses_keeps_its_pods(self, env: NodeEnv) -> None:
+        name = await assign_slice(enable_slices(env), id_="one")
+        await env.start()
+        await add(env, "a")
+        await asyncio.sleep(1.0)
+        await withdraw(env, name)
+        await assign_slice(env, id_="two")
+        await asyncio.sleep(SETTLE_TIME + 1.0)
         assert ["10.1.4.2/16"] == await add(env, "b")
         assert ["10.1.4.1/16"] == await add(env, "a")
         await asyncio.sleep(1.0)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
-
-    @in_node_env
-    async def test_a_lost_lease_in_a_restored_api_server_is_kept_while_pods_have_addresses(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
-        await add(env, "a")
-        await asyncio.sleep(2.0)
-        holder_before, copy = await holder(env, name), env.store.snapshot()
-        await env.kube.delete(LEASES, name, namespace=SYSTEM)
-        await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
-        await asyncio.sleep(SETTLE_TIME)
-        env.store.restore(copy)
-        await asyncio.sleep(2400.0)
-        assert holder_before == await holder(env, name)
-        assert {"1": "a"} == await pool_entries(env, name)
-        await call(env, "DEL", "a")
-        await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
-        assert "" == await holder(env, name)
-        assert {} == await pool_entries(env, name)
-
-    @in_node_env
-    async def test_a_lost_lease_of_another_node_is_left_alone(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        await env.start()
-        await add(env, "a")
-        await asyncio.sleep(2.0)
-        await env.kube.merge_patch(LEASES, name, {"spec": {"holderIdentity": "other/1"}}, namespace=SYSTEM)
-        copy = env.store.snapshot()
-        await env.kube.delete(LEASES, name, namespace=SYSTEM)
-        await asyncio.sleep(SETTLE_TIME)
-        env.store.restore(copy)
-        await asyncio.sleep(60.0)
-        assert "other/1" == await holder(env, name)
+        assert ["two"] == [each.id for each in (await node_slices(env)).status.slices]
 
 
 class TestAnotherRange:
@@ -391,7 +477,7 @@ class TestAnotherRange:
     async def test_an_invalid_range_is_ignored(self, env: NodeEnv) -> None:
         name = await assign_slice(enable_slices(env))
         await env.start()
-        await change_range(env, name, "nonsense")
+        await change_range(env, name, "10.1.0.0/99")
         await asyncio.sleep(1.0)
         assert ["10.1.4.1/16"] == await add(env, "a")
 
@@ -438,9 +524,17 @@ class TestRestarts:
         assert ["10.1.4.2/16"] == await add(env, "b")
         await asyncio.sleep(1.0)
         assert {"2": "b"} == await pool_entries(env, name)
-        lease = await lease_of(env, name)
-        assert lease
-        assert "boot-2" == lease.metadata.annotations[BOOT_ANNOTATION]
+        assert "boot-2" == (await node_slices(env)).status.boot_id
+
+    @in_node_env
+    async def test_nothing_is_assigned_in_a_new_boot_before_it_is_confirmed_anew(self, env: NodeEnv) -> None:
+        await assign_slice(enable_slices(env))
+        await env.start()
+        await env.reboot("boot-2", clean=True)
+        await env.report_boot("boot-2")
+        env.store.on_write.pop()  # the controller
+        await env.start()
+        assert "not confirmed" in (await failed(env, "ADD", "b"))["msg"]
 
     @in_node_env
     async def test_after_a_power_failure_every_address_cools_down(self, env: NodeEnv) -> None:
@@ -466,6 +560,21 @@ class TestRestarts:
         env.transport.cut = False
         await asyncio.sleep(20.0)
         assert ["10.1.4.2/16"] == await add(env, "b")
+
+    @in_node_env
+    async def test_after_the_fence_was_closed_every_slice_is_confirmed_anew(self, env: NodeEnv) -> None:
+        """Node GC may have given it to another node, and a copy from before that may have been restored."""
+        await assign_slice(enable_slices(env))
+        await env.start()
+        env.transport.cut = True
+        await asyncio.sleep(SETTINGS.fence + 1)
+        env.store.on_write.pop()  # the controller
+        env.transport.cut = False
+        await asyncio.sleep(30.0)
+        assert "not confirmed" in (await failed(env, "ADD", "b"))["msg"]
+        await env.kill()
+        await env.start()
+        assert "not confirmed" in (await failed(env, "ADD", "b"))["msg"]
 
 
 class TestNode:
@@ -503,61 +612,68 @@ class TestNode:
         await env.register_node()
         await asyncio.sleep(SETTLE_TIME)
         assert ["10.1.4.2/16"] == await add(env, "b")
+        await own_node(env)
+        await asyncio.sleep(SETTLE_TIME + 1.0)
         uid = (await env.kube.get(NODES, NODE)).metadata.uid
-        relabelled = {"metadata": {"labels": {NODE_UID_LABEL: uid}}}
-        await env.kube.merge_patch(IP_POOLS, name, relabelled, namespace=SYSTEM)
-        await env.kube.merge_patch(LEASES, name, relabelled, namespace=SYSTEM)
-        await asyncio.sleep(SETTLE_TIME)
-        assert f"{NODE}/{uid}" == await holder(env, name)
+        pool, lease = await pool_of(env, name), await lease_of(env, name)
+        assert pool
+        assert lease
+        assert uid == (await node_slices(env)).status.node_uid
+        assert (uid, f"{NODE}/{uid}") == (pool.metadata.labels[NODE_UID_LABEL], lease.spec.holder_identity)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
 
     @in_node_env
-    async def test_a_node_registered_again_is_confirmed_when_its_leases_are_relabelled(self, env: NodeEnv) -> None:
+    async def test_a_node_registered_again_is_confirmed_when_node_slices_has_its_uid(self, env: NodeEnv) -> None:
         """Until then node GC counts the time for which the former Node is missing."""
-        name = await assign_slice(enable_slices(env))
+        await assign_slice(enable_slices(env))
         await env.start()
         await env.kube.delete(NODES, NODE)
         await env.register_node()
         await asyncio.sleep(env.settings.fence + SETTLE_TIME)
         assert 1 == (await call(env, "ADD", "a")).exit_code
-        uid = (await env.kube.get(NODES, NODE)).metadata.uid
-        relabelled = {"metadata": {"labels": {NODE_UID_LABEL: uid}}}
-        await env.kube.merge_patch(IP_POOLS, name, relabelled, namespace=SYSTEM)
-        await env.kube.merge_patch(LEASES, name, relabelled, namespace=SYSTEM)
+        await own_node(env)
         await asyncio.sleep(env.settings.confirmation_interval)
         assert ["10.1.4.1/16"] == await add(env, "a")
 
     @in_node_env
-    async def test_an_nc_does_not_confirm_a_node_for_slices_whose_leases_are_not_listed(self, env: NodeEnv) -> None:
-        """Another node may have the slice: this one was missing for long, and its Leases are deleted."""
-        name = await assign_slice(enable_slices(env))
+    async def test_the_node_alone_is_not_confirmed_once_slices_are_assigned(self, env: NodeEnv) -> None:
+        await assign_slice(enable_slices(env))
+        await write_spec(env, msgspec.structs.replace((await node_slices(env)).spec, node_uid="another"))
+        agent = await env.start()
+        assert "confirm" in (await failed(env, "ADD", "a"))["msg"]
+        await own_node(env)
+        await asyncio.sleep(20.0)
+        assert agent.not_ready_reason() is None
+
+    @in_node_env
+    async def test_an_nc_does_not_confirm_a_node_for_slices(self, env: NodeEnv) -> None:
+        """Another node may have the slice: this one was missing for long, and node GC released what it had."""
+        await assign_slice(enable_slices(env))
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
         env.transport.cut = True
         await asyncio.sleep(env.settings.fence + env.settings.confirmation_interval)
         await env.kube.delete(NODES, NODE)
-        await env.kube.delete(LEASES, name, namespace=SYSTEM)
-        await env.kube.delete(IP_POOLS, name, namespace=SYSTEM)
+        await env.kube.delete(NODE_SLICES, NODE)
         await env.register_node()
         uid = (await env.kube.get(NODES, NODE)).metadata.uid
         owner = {"apiVersion": "v1", "kind": "Node", "name": NODE, "uid": uid, "controller": True}
         await env.kube.merge_patch(
             NODE_NETWORK_CONFIGS, NODE, {"metadata": {"ownerReferences": [owner]}}, namespace=SYSTEM
         )
-        env.transport.hide("leases")
         env.transport.cut = False
         await asyncio.sleep(60.0)
         assert "confirm" in (await failed(env, "ADD", "b"))["msg"]
         assert await env.add("b")
-        env.transport.hide(None)
+        await own_node(env)
         await asyncio.sleep(60.0)
         assert "no slice" in (await failed(env, "ADD", "b"))["msg"]
 
     @in_node_env
     async def test_a_node_registered_again_in_another_boot_is_another_node(self, env: NodeEnv) -> None:
-        """Node GC releases its former slice, so nothing of it is assigned."""
-        name = await assign_slice(enable_slices(env))
+        """Node GC releases its former slice, so nothing of it is assigned, and the status does not list it."""
+        await assign_slice(enable_slices(env), id_="one")
         await env.start()
         await add(env, "a")
         await asyncio.sleep(1.0)
@@ -566,20 +682,30 @@ class TestNode:
         await env.register_node()
         await env.start()
         assert 1 == (await call(env, "ADD", "b")).exit_code
-        assert env.boot_id != ((await lease_of(env, name)) or Lease()).metadata.annotations[BOOT_ANNOTATION]
-        await assign_slice(env, "10.1.8.0/28")
+        assert "boot-1" == (await node_slices(env)).status.boot_id
+        spec = (await node_slices(env)).spec
+        former = FormerNode(node_uid=spec.node_uid, boot_id="boot-1", assignments=spec.assignments)
+        await write_spec(env, msgspec.structs.replace(spec, assignments=(), former=(former,)))
+        await own_node(env)
+        await assign_slice(env, "10.1.8.0/28", id_="two")
         await asyncio.sleep(SETTLE_TIME)
         assert ["10.1.8.1/16"] == await add(env, "b")
+        status = (await node_slices(env)).status
+        assert ("boot-2", ["two"]) == (status.boot_id, [each.id for each in status.slices])
 
     @in_node_env
-    async def test_objects_of_other_nodes_are_not_read(self, env: NodeEnv) -> None:
-        name = await assign_slice(enable_slices(env))
-        relabelled = {"metadata": {"labels": {NODE_UID_LABEL: "other"}}}
-        await env.kube.merge_patch(IP_POOLS, name, relabelled, namespace=SYSTEM)
-        await env.kube.merge_patch(LEASES, name, relabelled, namespace=SYSTEM)
+    async def test_a_machine_that_is_not_its_node_any_more_writes_nothing(self, env: NodeEnv) -> None:
+        """It was cut off, and another machine has its name."""
+        await assign_slice(enable_slices(env))
         await env.start()
-        assert 1 == (await call(env, "ADD", "a")).exit_code
-        assert "" == await holder(env, name)
+        await add(env, "a")
+        await asyncio.sleep(SETTLE_TIME + 1.0)
+        await env.report_boot("boot-of-another-machine")
+        await asyncio.sleep(1.0)
+        before = await node_slices(env)
+        await call(env, "DEL", "a")
+        await asyncio.sleep(2 * SETTINGS.cooldown_roomy)
+        assert before == await node_slices(env)
 
 
 @in_node_env

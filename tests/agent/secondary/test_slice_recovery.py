@@ -18,7 +18,8 @@ from tests.agent.secondary.slice_env import (
     call,
     enable_slices,
     failed,
-    lease_of,
+    is_held,
+    is_returned,
     pool_entries,
     request_return,
 )
@@ -168,16 +169,25 @@ def test_a_slice_is_not_returned_before_it_is_recovered(early: bool) -> None:
         if not early:
             await request_return(env, name)
         await asyncio.sleep(2 * SOON)
-        lease = await lease_of(env, name)
-        assert lease
-        assert lease.spec.holder_identity
+        assert await is_held(env, name)
         await env.remove("pod-a")
         await asyncio.sleep(4 * OBSERVATION_INTERVAL)
-        lease = await lease_of(env, name)
-        assert lease
-        assert not lease.spec.holder_identity
+        assert await is_returned(env, name)
 
     body()
+
+
+@in_node_env
+async def test_a_slice_to_be_returned_is_used_again_if_the_request_is_withdrawn(env: NodeEnv) -> None:
+    """A person deletes the NAD while the journal is lost, and creates it again."""
+    name = await assign_slice(enable_slices(env))
+    await env.start()
+    await run_pod(env, "a", *await add_unwritten(env, "a"))
+    await request_return(env, name)
+    await lose_journal(env)
+    await request_return(env, name, reason="")
+    await asyncio.sleep(2 * SOON)
+    assert ["10.1.4.2/16"] == await add(env, "b")
 
 
 @pytest.mark.parametrize("moments", [0, 3, 6, 10, 20, 10_000])
@@ -291,10 +301,6 @@ async def test_a_slice_cools_down_before_it_is_returned_although_its_ippool_is_e
     await request_return(env, name)
     env.store.on_write.clear()  # not confirmed: another node may have those addresses
     await env.start()
-    lease = await lease_of(env, name)
-    assert lease
-    assert lease.spec.holder_identity
+    assert await is_held(env, name)
     await asyncio.sleep(Settings().cooldown_roomy + SETTLE_TIME)
-    lease = await lease_of(env, name)
-    assert lease
-    assert not lease.spec.holder_identity
+    assert await is_returned(env, name)

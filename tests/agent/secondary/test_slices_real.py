@@ -12,20 +12,12 @@ import pytest
 
 from parts.installation import Installation, podpool
 from parts.polling import until
-from podpool.api.whereabouts import (
-    ACKNOWLEDGED_ANNOTATION,
-    CONFIRMED_ANNOTATION,
-    NODE_ANNOTATION,
-    NODE_UID_LABEL,
-    RETURN_ANNOTATION,
-)
 from podpool.cni.build import build
 from podpool.core.ranges import parse_prefix
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.whereabouts.object_names import PoolIdentifier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from parts.control_plane import ControlPlane
@@ -36,6 +28,7 @@ NODE, BOOT = "sliced-node", "boot-of-sliced-node"
 NETWORKS = [f"net{number}" for number in range(10)]
 PODS = [f"pod-{number}" for number in range(6)]
 POOLS = "/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/kube-system/ippools"
+NODE_SLICES = f"/apis/podpool.io/v1alpha1/nodeslices/{NODE}"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
 SETTINGS = "cooldown=1s,cooldown_exhausted=500ms"
 
@@ -54,26 +47,37 @@ class Sliced(Installation):
         fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
         info = dict.fromkeys([*fields, "machineID", "operatingSystem", "osImage", "systemUUID"], "none")
         self.plane.admin.patch(f"/api/v1/nodes/{NODE}/status", {"status": {"nodeInfo": {"bootID": BOOT, **info}}})
-        for network in NETWORKS:
-            self.assign_slice(network)
-
-    def assign_slice(self, network: str) -> None:
         uid = self.plane.admin.get(f"/api/v1/nodes/{NODE}")["metadata"]["uid"]
-        annotations = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: network, RANGE_ANNOTATION: "10.2.0.0/16"}
-        meta = {"name": name_of(network), "labels": {NODE_UID_LABEL: uid}, "annotations": annotations}
-        pool = {"apiVersion": "whereabouts.cni.cncf.io/v1alpha1", "kind": "IPPool", "metadata": meta}
-        self.plane.admin.post(POOLS, {**pool, "spec": {"range": "10.2.4.0/28", "allocations": {}}})
-        self.plane.admin.post(LEASES, {"metadata": meta, "spec": {}})
+        slice_ = {"range": "10.2.0.0/16", "slice": "10.2.4.0/28"}
+        assignments = [{"id": f"id-of-{network}", "network": network, **slice_} for network in NETWORKS]
+        self.plane.admin.post(
+            NODE_SLICES.rpartition("/")[0],
+            {
+                "apiVersion": "podpool.io/v1alpha1",
+                "kind": "NodeSlices",
+                "metadata": {"name": NODE},
+                "spec": {"nodeUID": uid, "assignments": assignments},
+            },
+        )
 
-    def confirm(self, network: str) -> None:
-        """Confirm the agent's acknowledgement when it is there."""
-        path = f"{LEASES}/{name_of(network)}"
+    def status(self) -> dict[str, dict[str, Any]]:
+        """Return the status by network."""
+        return {each["network"]: each for each in self.slices().get("status", {}).get("slices", [])}
 
-        def acknowledgement() -> str:
-            return str(self.plane.admin.get(path)["metadata"]["annotations"].get(ACKNOWLEDGED_ANNOTATION, ""))
+    def slices(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.plane.admin.get(NODE_SLICES)
+        return found
 
-        until(acknowledgement, f"the Lease of {network} is acknowledged")
-        self.plane.admin.patch(path, {"metadata": {"annotations": {CONFIRMED_ANNOTATION: acknowledgement()}}})
+    def confirm(self) -> None:
+        """Confirm the agent's acknowledgements when they are there."""
+        until(lambda: NETWORKS == sorted(self.status()), "all slices are acknowledged")
+        status = self.status()
+        self.change(lambda each: {"confirmed": status[each["network"]]["acknowledgement"]})
+
+    def change(self, fields: Callable[[dict[str, Any]], dict[str, str]]) -> None:
+        """Change every assignment."""
+        assignments = [{**each, **fields(each)} for each in self.slices()["spec"]["assignments"]]
+        self.plane.admin.patch(NODE_SLICES, {"spec": {"assignments": assignments}})
 
     def run(self) -> None:
         words = [
@@ -110,14 +114,19 @@ class Sliced(Installation):
         with ThreadPoolExecutor(max_workers=16) as executor:
             return dict(zip(calls, executor.map(lambda each: self.plugin(command, *each), calls), strict=True))
 
-    def pool_entries(self, network: str) -> dict[str, str]:
-        """Return the Pods of an IPPool by address."""
-        entries = self.plane.admin.get(f"{POOLS}/{name_of(network)}")["spec"]["allocations"]
-        return {f"10.2.4.{key}/16": each["podref"] for key, each in entries.items()}
+    def pool_entries(self) -> dict[str, dict[str, str]]:
+        """Return the Pods by network and address."""
+        pools = {each["metadata"]["name"]: each["spec"] for each in self.plane.admin.get(POOLS)["items"]}
+        return {
+            network: {f"10.2.4.{key}/16": each["podref"] for key, each in pools[name]["allocations"].items()}
+            for network in NETWORKS
+            if (name := name_of(network)) in pools
+        }
 
-    def holder(self, network: str) -> str:
-        lease: dict[str, Any] = self.plane.admin.get(f"{LEASES}/{name_of(network)}")
-        return str(lease["spec"].get("holderIdentity", ""))
+    def leases(self) -> list[str]:
+        """Return the networks with a Lease."""
+        held = {each["metadata"]["name"] for each in self.plane.admin.get(LEASES)["items"]}
+        return [network for network in NETWORKS if name_of(network) in held]
 
 
 def name_of(network: str) -> str:
@@ -131,15 +140,12 @@ def sliced(control_plane: ControlPlane, tmp_path: Path) -> Iterator[Sliced]:
     try:
         made.install()
         made.run()
-        for network in NETWORKS:
-            made.confirm(network)
+        made.confirm()
         yield made
     finally:
         made.stop()
         control_plane.admin.delete(f"/api/v1/nodes/{NODE}")
-        for network in NETWORKS:
-            control_plane.admin.delete(f"{POOLS}/{name_of(network)}")
-            control_plane.admin.delete(f"{LEASES}/{name_of(network)}")
+        control_plane.admin.delete(NODE_SLICES)
 
 
 def test_slices_of_ten_networks_are_used_and_returned(sliced: Sliced) -> None:
@@ -151,21 +157,18 @@ def test_slices_of_ten_networks_are_used_and_returned(sliced: Sliced) -> None:
         for network in NETWORKS
     }
     assert {len(PODS)} == {len(each) for each in expected.values()}
-    until(
-        lambda: expected == {each: sliced.pool_entries(each) for each in NETWORKS}, "the IPPools have all assignments"
-    )
+    until(lambda: expected == sliced.pool_entries(), "the IPPools have all assignments")
+    until(lambda: NETWORKS == sliced.leases(), "the Leases exist")
 
     sliced.agents[NODE].kill()
     sliced.run()
     assert addresses == sliced.everywhere("ADD")
 
     sliced.everywhere("DEL")
-    until(lambda: not any(map(sliced.pool_entries, NETWORKS)), "the IPPools are empty")
-    assert all(sliced.holder(each).startswith(f"{NODE}/") for each in NETWORKS)
-    for network in NETWORKS:
-        patch = {"metadata": {"annotations": {RETURN_ANNOTATION: "the test is over"}}}
-        sliced.plane.admin.patch(f"{POOLS}/{name_of(network)}", patch)
-    until(lambda: not any(map(sliced.holder, NETWORKS)), "the slices are handed back")
+    until(lambda: not any(sliced.pool_entries().values()), "the IPPools are empty")
+    sliced.change(lambda _: {"returnReason": "the test is over"})
+    until(lambda: all(each.get("returned") for each in sliced.status().values()), "the slices are returned")
+    until(lambda: not (sliced.pool_entries() or sliced.leases()), "IPPools and Leases are deleted")
     calls = [each for each in sliced.plane.audit.calls(since=mark) if each.user.endswith(":podpool-agent")]
     assert calls
     assert [] == [each for each in calls if each.status in (401, 403, 422)]

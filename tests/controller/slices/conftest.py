@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     Scenario = Callable[[SliceEnv], Coroutine[Any, Any, None]]
 
-PLANE = (pytest.mark.real, pytest.mark.xdist_group("control-plane"))
+PLANE = (pytest.mark.real, pytest.mark.xdist_group("controllers"))
 
 
 @pytest.fixture(params=["lite", pytest.param("real", marks=PLANE)])

@@ -29,6 +29,6 @@ def test_the_commands_of_the_page_work(control_plane: ControlPlane, namespaces: 
         result = run_commands(commands, namespaces=namespaces, home=tmp_path, plane=control_plane, **variables)
     assert 0 == result.returncode, result.stdout
     assert '{"nodeName":"one","sliceRange":"10.60.0.0/24"}' in result.stdout
-    assert "ippool.whereabouts.cni.cncf.io/red-one-10.60.0.0-24" in result.stdout
+    assert "podref: default/web-0" in result.stdout
     assert '"address":"10.60.0.1/16"' in result.stdout
     assert "forbidden" not in result.stdout.lower()

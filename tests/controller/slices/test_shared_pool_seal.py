@@ -100,7 +100,7 @@ class TestSealing:
             await env.create_nad("red", **SLICED)
             await env.create_node("n1")
             env.start()
-            await env.until(lambda: env.lease("red-n1-10.1.0.64-26"), "the second slice is assigned")
+            await env.until(lambda: env.assignment("red-n1-10.1.0.64-26"), "the second slice is assigned")
             assert ["red-10.1.0.0-24", "red-10.1.0.0-25"] == await env.sealed_pools()
 
         run_scenario(scenario)
@@ -109,13 +109,13 @@ class TestSealing:
         """Whereabouts' plugins do not know seals."""
 
         async def scenario(env: SliceEnv) -> None:
-            name = await env.take_first_slice()
+            await env.take_first_slice()
             await env.create_pod("web", "n1")
             await env.create_pool("10.1.0.0/28", name="red-10.1.0.0-28")
             await env.allocate("red-10.1.0.0-28", "1", "web")
             (event,) = await env.wait_events("SliceConflict")
-            assert name == event.regarding.name
-            assert "overlaps with 10.1.0.1 in a shared pool" in (event.note or "")
+            assert ("NodeSlices", "n1") == (event.regarding.kind, event.regarding.name)
+            assert "slice 10.1.0.0/26 overlaps with 10.1.0.1 in a shared pool" in (event.note or "")
             assert ["red-10.1.0.0-24", "red-10.1.0.0-28"] == await env.sealed_pools()
 
         run_scenario(scenario)
@@ -158,8 +158,6 @@ class TestUnsealing:
     def test_a_pool_is_sealed_until_the_last_slice_is_returned(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             name = await env.take_first_slice()
-            await env.allocate(name, "1", "web")
-            await env.create_pod("web", "n1")
             await env.create_nad("red", **SHARED)
             assert "no NetworkAttachmentDefinition uses it any more" == await env.wait_return_requested(name)
             await asyncio.sleep(1.0)

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, cast
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import ObjectMeta
 from podpool.controller.settings import ControllerSettings
-from podpool.controller.slices.informers import TrackedInformer, WriteThroughCache
+from podpool.controller.slices.informers import TrackedInformer
+from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.kube.expectations import WATCH_DELAY
 from tests.kube.event_loops import run_in_virtual_time
 

@@ -11,8 +11,8 @@ import pytest
 
 from parts.polling import until
 from podpool.api.crds import crd_manifests
-from podpool.kube.api_connection import from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig
 from podpool.kube.crd_install import install_crds
 from tests.kube.event_loops import run_in_loop
 from tests.lab.apiserver.processes import ApiServerProcess, Kubectl

@@ -7,7 +7,7 @@ import pytest
 
 from podpool.api.crds import CRDS
 from podpool.lab.apiserver.app import LiteApiServer
-from podpool.runtime.host_check import allowed_hosts
+from podpool.runtime.host_header import allowed_hosts
 from podpool.runtime.transport import Request
 from tests.kube.event_loops import run_in_virtual_time
 from tests.lab.apiserver.test_server import TABLE, get

@@ -10,8 +10,8 @@ import pytest
 from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.api.crds import crd_manifests
-from podpool.kube.api_connection import from_kubeconfig
 from podpool.kube.client import KubeClient
+from podpool.kube.client_config import from_kubeconfig
 from podpool.lab.apiserver.persistence import StoreFile, StoreFileError
 from podpool.lab.apiserver.registry import CRDS
 from podpool.lab.apiserver.status_errors import StatusError

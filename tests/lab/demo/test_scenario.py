@@ -69,7 +69,7 @@ def scarcity(output: str) -> Sequence[str]:
 
 def slices(_: str) -> Sequence[str]:
     given = f"{MULTI_NETWORK_PODS * INTERFACES} of {NODES * 62} addresses used"
-    return [contains("#network-list", f"{NODES} of 1\u202f024 slices taken"), contains("#network-list", given)]
+    return [contains("#network-list", f"{NODES} of 1\u202f024 slices assigned"), contains("#network-list", given)]
 
 
 def node_loss(output: str) -> Sequence[str]:

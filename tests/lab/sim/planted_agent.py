@@ -23,7 +23,7 @@ from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import NetworkContainer, NodeNetworkConfig
 from podpool.api.builtin import NODES
-from podpool.core.cooldown import CooldownInForce
+from podpool.core.cooldown_levels import CooldownInForce
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable

@@ -11,3 +11,8 @@ def two_agents_share_a_disk(patch: pytest.MonkeyPatch) -> None:
 
     patch.setattr("podpool.lab.sim.cluster.acquire_lock", no_lock)
     patch.setattr("podpool.agent.state.require_lock", lambda _: None)
+
+
+def sandboxes_without_pods_are_ignored(patch: pytest.MonkeyPatch) -> None:
+    """After the loss of a journal only Pods are asked for addresses in use."""
+    patch.setattr("podpool.agent.lost_grant_gc.podless_sandboxes", lambda *_args: [])

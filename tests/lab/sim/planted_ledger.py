@@ -17,8 +17,8 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.node_gc import NodeGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
-from podpool.core import batch_policy
-from podpool.core.batch_policy import BatchGrade, SubnetDemand
+from podpool.core import batch_ladder
+from podpool.core.batch_ladder import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
@@ -116,7 +116,7 @@ def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
 
 def buffers_ignore_waiting_pods(patch: pytest.MonkeyPatch) -> None:
     """The batch does not depend on waiting Pods: nodes keep their buffers."""
-    grade = batch_policy.grade_batch
+    grade = batch_ladder.grade_batch
 
     def grade_without_waiting(before: BatchGrade, demand: SubnetDemand, **kwargs: Any) -> BatchGrade:  # noqa: ANN401  passed on
         return grade(before, replace(demand, waiting=False), **kwargs)

@@ -20,7 +20,7 @@ async def _hide_sandboxes(driver: ScenarioDriver, *, pods: int, listed: int) -> 
     await driver.join("a")
     await driver.serve_pods("a", pods)
     await driver.run_for(SEEN)
-    _runtime(driver).namespaces_visible = False
+    _runtime(driver).namespace_directory_visible = False
     _runtime(driver).hidden = {use.sandbox for use in driver.cluster.oracle.uses()[listed:]}
 
 
@@ -86,7 +86,7 @@ async def the_socket_is_of_another_runtime(driver: ScenarioDriver) -> None:
     await driver.join("a")
     await driver.serve_pods("a", 3)
     await driver.run_for(SEEN)
-    _runtime(driver).namespaces_visible = False
+    _runtime(driver).namespace_directory_visible = False
     _runtime(driver).socket = SocketState.OTHER_RUNTIME
     await driver.converge(FOUND)
 
@@ -95,7 +95,7 @@ async def an_add_chain_is_slow(driver: ScenarioDriver) -> None:
     """A sandbox has its address for minutes before it is listed."""
     await driver.join("a")
     await driver.serve_pods("a", 2)
-    _runtime(driver).namespaces_visible = False
+    _runtime(driver).namespace_directory_visible = False
     _runtime(driver).chain_seconds = 300.0
     await driver.serve_pods("a", 1)
     await driver.run_for(FOUND)

@@ -367,6 +367,14 @@ BUGS = (
         scenarios_disks.a_second_agent_is_started,
         ("containment",),
     ),
+    Bug(
+        "",
+        "no lost grant is cleared while a sandbox without a Pod may use it",
+        planted_disks.sandboxes_without_pods_are_ignored,
+        scenarios_disks.a_journal_is_lost_while_a_sandbox_outlives_its_pod,
+        ("one owner",),
+        msgspec.structs.replace(NARROW, pod_status_ips=True),
+    ),
 )
 
 

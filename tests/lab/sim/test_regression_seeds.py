@@ -24,7 +24,9 @@ FAILED_SINCE = {
     "narrow-lost-dels-pods-only": (18, 20),
     "narrow-manual-edits": (320354,),
     "restore-both": (320008, 320012),
-    "slices": (43, 320158),
+    "slices": (1, 38, 43, 88, 320158),
+    "slices-replacements": (28,),
+    "slices-restores": (3, 14, 21, 23, 39, 115, 4373),
 }
 """Seeds that failed with the present actions."""
 
@@ -39,8 +41,13 @@ SHRUNK = {
 """The events that reproduced a failure, of seeds in which others would hide it."""
 
 
-def without_added(profile: Profile) -> Profile:
-    weights = {action: weight for action, weight in profile.weights.items() if action not in ADDED_SINCE}
+def of_then(name: str) -> Profile:
+    profile, former = PROFILES[name], PROFILES["narrow"]
+    added: tuple[str, ...] = ADDED_SINCE
+    if name == "narrow-damaged-journals":  # it was as short as `narrow`, and no sandbox outlived its Pod
+        profile = msgspec.structs.replace(profile, duration=former.duration, events=former.events)
+        added = (*added, "outlive-pod")
+    weights = {action: weight for action, weight in profile.weights.items() if action not in added}
     return msgspec.structs.replace(profile, weights=weights)
 
 
@@ -50,7 +57,7 @@ def pairs(seeds: dict[str, tuple[int, ...]]) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize(("name", "seed"), pairs(FAILED_SEEDS))
 def test_the_seed_of_then_passes(name: str, seed: int) -> None:
-    result = run_scenario(seed, draw(seed, without_added(PROFILES[name])), PROFILES[name])
+    result = run_scenario(seed, draw(seed, of_then(name)), of_then(name))
     assert result.error is None, result.state
 
 

@@ -30,7 +30,7 @@ from itertools import takewhile
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.secondary.shared_range_client import IPPoolClient, apply_changes, overlapping_pools
-from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.api.whereabouts import SEALED_ANNOTATION, IPPool, IPPoolSpec, ReservationSpec
 from podpool.cni.protocol import CniError, ErrorCode
 from podpool.core.addresses import Address

@@ -4,19 +4,19 @@
 |---|---|---|
 | request of the plugin | Router, SliceIPAM | answered from the journal |
 | request of the plugin | Router, SharedRangeIPAM, IPPoolBatcher | IPPool that all nodes share |
-| IPPools and Leases of this Node | SliceInformers, SliceReconciler | slices acquired and returned |
-| journal | IPPoolWriter | IPPools of slices |
+| NodeSlices of this node | SliceInformers, SliceReconciler | slices acquired and returned; its status |
+| journal | IPPoolWriter | IPPools and Leases of slices |
 | Pods of this node | SliceOrphanGC, SliceRecovery | addresses without a record released or recovered |
 """
 
 import asyncio
 
 from podpool.agent.deps import AgentDeps, AgentOptions
-from podpool.agent.errors import fenced_reason
 from podpool.agent.metrics import SliceMetricsSnapshot
+from podpool.agent.refusal_reasons import fenced_reason
 from podpool.agent.secondary.router import Router
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
-from podpool.agent.secondary.shared_range_log import SharedRangeLog
+from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
 from podpool.agent.secondary.slice_orphan_gc import SliceOrphanGC
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
@@ -50,18 +50,17 @@ class SecondaryNetworks:
                 group.create_task(part.run())
 
     def on_node(self, node: Node | None) -> None:
-        """Watch the objects of the Node with this name and this boot."""
-        if node and node.boot_id == self._state.pool.boot_id:
-            self._reconciler.follow(node)
+        """Use NodeSlices if it is of the Node that reports this boot."""
+        self._reconciler.follow(node.metadata.uid if node and node.boot_id == self._state.pool.boot_id else "")
 
     def on_change(self) -> None:
-        """Serve waiting requests, and acquire slices if the Node is confirmed now."""
+        """Serve waiting requests, and acknowledge slices if the Node is confirmed now."""
         self._reconciler.on_fence_change()
         self.slice_ipam.serve()
 
-    def owned_by(self, uid: str) -> bool:
-        """Return whether all slices are known to be of the Node with this UID."""
-        return self._reconciler.owned_by(uid)
+    async def confirms(self, uid: str) -> bool:
+        """Return whether a quorum read shows that all slices are of the Node with this UID."""
+        return await self._reconciler.confirms(uid)
 
     def not_ready_reason(self) -> str | None:
         """Return why no address can be assigned; a missing slice does not count."""
@@ -83,7 +82,7 @@ class SecondaryNetworks:
                 size=each.prefix.usable.size,
                 assigned=len(each.assigned),
                 cooling_down=each.cooling_down(now=now, cooldown=cooldown),
-                lag=self._reconciler.write_lag(each),
+                lag=self._reconciler.pools.lag(each),
             )
             for each in self._state.slices
             if not each.closed

@@ -31,8 +31,8 @@ from podpool.agent.secondary.ippool_batcher import (
 )
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_client import IPPoolClient
-from podpool.agent.secondary.shared_range_log import ReleasesInProgress, SharedAllocation, SharedRangeLog
-from podpool.agent.secondary.shared_range_restore import SharedRangeResync
+from podpool.agent.secondary.shared_range_journal import ReleasesInProgress, SharedAllocation, SharedRangeLog
+from podpool.agent.secondary.shared_range_resync import SharedRangeResync
 from podpool.agent.secondary.slices import Slices
 from podpool.api.whereabouts import IPPool
 from podpool.cni.protocol import Attachment, CniError, ErrorCode

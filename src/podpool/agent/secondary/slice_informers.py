@@ -1,143 +1,131 @@
-"""Informers of the IPPools and Leases of this Node's slices. Objects of other nodes are not read.
-
-They are selected by a label with the Node's UID. A Node that is registered again has another UID, and new informers.
-"""
+"""Informers of this node's NodeSlices and of the inventory request, each by name. Nothing of other nodes is read."""
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Coroutine, Iterator
-from typing import TypeVar
+from collections.abc import Callable
+from contextlib import suppress
+
+import msgspec
 
 from podpool.agent.deps import AgentDeps
-from podpool.api.builtin import LEASES, Lease
-from podpool.api.meta import Kind, KubeObject, version_number
-from podpool.api.whereabouts import IP_POOLS, NODE_UID_LABEL, IPPool
+from podpool.api.builtin import CONFIG_MAPS
+from podpool.api.meta import is_older
+from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, Assignment, NodeSlices
 from podpool.kube.errors import ApiNotFound
-from podpool.kube.expectations import WATCH_DELAY
-from podpool.kube.informer import Informer
+from podpool.kube.informer import ObjectInformer
 
-T = TypeVar("T", bound=KubeObject)
+ALL_NODES = "all"
+"""Scope of an inventory after a restore of the API server."""
+
+
+class InventoryRequest(msgspec.Struct, frozen=True):
+    """An inventory request of the controller."""
+
+    id: str = ""
+    restored: bool = False
+    """The controller suspects that the API server was restored."""
 
 
 class SliceInformers:
-    """IPPools and Leases by name. `on_change` receives the name of a changed one, or "" after the first lists."""
+    """NodeSlices as the watch shows it, or as the last response showed it if the watch is behind."""
 
-    def __init__(self, deps: AgentDeps, namespace: str, *, on_change: Callable[[str], None]) -> None:
-        self.namespace = namespace
+    def __init__(self, deps: AgentDeps, namespace: str, *, on_change: Callable[[], None]) -> None:
         self._deps = deps
         self._on_change = on_change
-        self._uid = ""
-        self._pools = self._informer(IP_POOLS)
-        self._leases = self._informer(LEASES)
-        self._read: dict[str, IPPool] = {}
-        self._uid_changed = asyncio.Event()
+        kube, rng, relist = deps.kube, deps.rng, deps.settings.relist_interval
+        self._node_slices = ObjectInformer(
+            kube, NODE_SLICES, deps.node, rng=rng, relist_interval=relist, on_change=on_change
+        )
+        self._inventory = ObjectInformer(
+            kube,
+            CONFIG_MAPS,
+            INVENTORY_CONFIG_MAP,
+            rng=rng,
+            namespace=namespace,
+            relist_interval=relist,
+            on_change=on_change,
+        )
+        self._node_slices.on_restored = self._restored
+        self._response: tuple[NodeSlices | None, NodeSlices | None] | None = None
+        """The last response, and what the watch showed when the request was sent."""
+        self.uid = ""
+        """The UID of the Node that reports this boot; empty while there is none."""
         self.on_restored: Callable[[], None] = lambda: None
         """Called when the API server was restored from an older backup."""
 
     @property
-    def uid(self) -> str:
-        """The UID of the Node; empty before it is known."""
-        return self._uid
+    def synced(self) -> bool:
+        """Whether it is known if NodeSlices exists; that its kind is not served does not count."""
+        return self._node_slices.listed
 
     @property
-    def synced(self) -> bool:
-        """Whether both kinds were listed."""
-        return bool(self._uid) and self._pools.cache.synced.is_set() and self._leases.cache.synced.is_set()
+    def request(self) -> InventoryRequest:
+        """The last inventory request."""
+        data = self._inventory.object.data if self._inventory.object else {}
+        return InventoryRequest(data.get("request", ""), data.get("scope") == ALL_NODES)
 
     def last_contacts(self) -> dict[str, float | None]:
         """Return the loop time of the last message of each watch."""
-        return {"ippools": self._pools.last_contact, "leases": self._leases.last_contact}
+        return {"nodeslices": self._node_slices.last_contact, "slice-inventory": self._inventory.last_contact}
 
-    def names(self) -> set[str]:
-        """Return the names of all IPPools and Leases."""
-        return {each.metadata.name for each in (*self._pools.cache.values(), *self._leases.cache.values())}
+    @property
+    def newest(self) -> NodeSlices | None:
+        """NodeSlices, whatever its Node: the last response until the watch shows something newer.
 
-    def pool(self, name: str) -> IPPool | None:
-        """Return an IPPool as the watch shows it, or as the last response showed it if the watch is behind."""
-        watched, read = self._pools.cache.get(f"{self.namespace}/{name}"), self._read.get(name)
-        watch_version = version_number(self._pools.resource_version)
-        if watched and read and version_number(read.metadata.resource_version) > watch_version:
-            return read
-        self._read.pop(name, None)
+        A response that is older than what the watch has shown means that the API server was restored, unnoticed by the
+        watch.
+        """
+        watched = self._node_slices.object
+        if self._response:
+            response, seen = self._response
+            if watched is seen or (response and watched and _is_older(watched, response)):
+                return response
+            self._response = None
         return watched
 
-    def lease(self, name: str) -> Lease | None:
-        """Return a Lease as the watch shows it."""
-        return self._leases.cache.get(f"{self.namespace}/{name}")
+    @property
+    def own(self) -> NodeSlices | None:
+        """NodeSlices, if it is of this Node."""
+        found = self.newest
+        return found if found and self.uid and found.spec.node_uid == self.uid else None
 
-    def observe(self, pool: IPPool) -> None:
-        """Record a response. It is dropped if the watch does not reach its version: the server was restored."""
-        self._read[pool.metadata.name] = pool
-        asyncio.get_running_loop().call_later(WATCH_DELAY, self._drop, pool)
+    @property
+    def node_uid(self) -> str:
+        """The UID of the Node, also while it is missing; empty if it is not known."""
+        return self.uid or (self.newest.spec.node_uid if self.newest else "")
 
-    def _drop(self, pool: IPPool) -> None:
-        if self._read.get(pool.metadata.name) is pool:
-            del self._read[pool.metadata.name]
-            self._on_change(pool.metadata.name)
+    def assignment(self, id_: str) -> Assignment | None:
+        """Return an assignment of this Node."""
+        assignments = self.own.spec.assignments if self.own else ()
+        return next((each for each in assignments if each.id == id_), None)
 
-    async def read_pool(self, name: str) -> IPPool | None:
-        """Read an IPPool from the API server."""
-        pool = await self._get(IP_POOLS, name)
-        if pool:
-            self.observe(pool)
-        return pool
+    async def read(self) -> NodeSlices | None:
+        """Read NodeSlices from the API server."""
+        seen, found = self._node_slices.object, None
+        with suppress(ApiNotFound):
+            found = await self._deps.kube.get(NODE_SLICES, self._deps.node)
+        self._response = found, seen
+        return found
 
-    async def read_lease(self, name: str) -> Lease | None:
-        """Read a Lease from the API server."""
-        return await self._get(LEASES, name)
-
-    def follow(self, uid: str) -> None:
-        """Watch the objects of the Node with this UID."""
-        if uid and uid != self._uid:
-            self._uid = uid
-            self._pools, self._leases = self._informer(IP_POOLS), self._informer(LEASES)
-            self._read.clear()
-            self._uid_changed.set()
+    async def write_status(self, patch: dict[str, object], *, over: NodeSlices) -> NodeSlices:
+        """Write the status over a version."""
+        name, version, seen = self._deps.node, over.metadata.resource_version, self._node_slices.object
+        written = await self._deps.kube.merge_patch(
+            NODE_SLICES, name, patch, subresource="status", precondition=version
+        )
+        self._response = written, seen
+        return written
 
     async def run(self) -> None:
-        """Watch until cancelled, with new informers when the UID changes. Runs again after a failure of the agent."""
-        while True:
-            self._uid_changed.clear()
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(each) for each in self._watches()]
-                await self._uid_changed.wait()
-                for each in tasks:
-                    each.cancel()
+        """Watch until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._node_slices.run())
+            group.create_task(self._inventory.run())
 
-    def _watches(self) -> Iterator[Coroutine[None, None, None]]:
-        if self._uid:
-            yield self._pools.run()
-            yield self._leases.run()
-            yield self._report_synced(self._pools, self._leases)
-
-    async def _report_synced(self, *informers: Informer[IPPool] | Informer[Lease]) -> None:
-        for each in informers:
-            await each.cache.synced.wait()
-        self._on_change("")  # empty lists notify no subscriber
-
-    def _informer(self, kind: Kind[T]) -> Informer[T]:
-        informer = Informer(
-            self._deps.kube,
-            kind,
-            rng=self._deps.rng,
-            namespace=self.namespace,
-            labels=f"{NODE_UID_LABEL}={self._uid}",
-            relist_interval=self._deps.settings.relist_interval,
-        )
-        informer.on_restored = self._restored
-        informer.cache.subscribe(self._changed)
-        return informer
-
-    def _restored(self, _before: int, _now: int) -> None:
-        self._read.clear()
+    def _restored(self) -> None:
+        self._response = None
         self.on_restored()
+        self._on_change()
 
-    def _changed(self, old: KubeObject | None, new: KubeObject | None) -> None:
-        changed = new or old
-        if changed:
-            self._on_change(changed.metadata.name)
 
-    async def _get(self, kind: Kind[T], name: str) -> T | None:
-        with contextlib.suppress(ApiNotFound):
-            return await self._deps.kube.get(kind, name, namespace=self.namespace)
-        return None
+def _is_older(one: NodeSlices, other: NodeSlices) -> bool:
+    return is_older(one.metadata.resource_version, other.metadata.resource_version)

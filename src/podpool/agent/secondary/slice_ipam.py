@@ -13,25 +13,21 @@ from functools import lru_cache
 
 from podpool.agent.demand import AddQueue, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, event_or_timeout
-from podpool.agent.errors import fenced_reason
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
+from podpool.agent.refusal_reasons import fenced_reason
 from podpool.agent.sandbox_gc import SandboxInterface
 from podpool.agent.secondary.router import AddressRequest
-from podpool.agent.secondary.shared_range_log import SharedRangeLog
-from podpool.agent.secondary.slice_informers import SliceInformers
+from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ippool_writer import allocation_from_holder
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
-from podpool.api.builtin import Lease
-from podpool.api.whereabouts import RETURN_ANNOTATION, IPPool
 from podpool.cni.protocol import Attachment, CniError, ErrorCode
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, RangeSet
 from podpool.whereabouts.config import RangeConfig
 from podpool.whereabouts.ippool import allocation_for
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 from podpool.whereabouts.shared_range import ALWAYS_FITS, allocation_bytes, remaining_bytes
 from podpool.whereabouts.slice_assignment import usable_addresses
 
@@ -204,10 +200,10 @@ class SliceIPAM:
         return any(address in slice_.prefix for address in self._shared_log.live_addresses(slice_.network))
 
     def _notify_reconciler(self, addresses: Iterable[SliceAddress]) -> None:
-        for lease in dict.fromkeys(each.lease for each in addresses):
-            slice_ = self._state.slices.get(lease)
+        for assignment in dict.fromkeys(each.assignment for each in addresses):
+            slice_ = self._state.slices.get(assignment)
             if slice_:
-                self._reconciler.assignments_changed(slice_)
+                self._reconciler.pools.assignments_changed(slice_)
 
     # Reasons
 
@@ -229,7 +225,7 @@ class SliceIPAM:
                 f"slice {blocked.prefix} is not used yet: a Pod of this node has an address of it from before the "
                 "range was divided into slices; it is used when that Pod is deleted"
                 if blocked
-                else no_slice_reason(node, self._reconciler.informers, network=network, range_=range_)
+                else no_slice_reason(node, self._reconciler, network=network, range_=range_)
             )
         slice_, members = usable[0]
         what = f"slice {slice_.prefix} of node {node}"
@@ -238,8 +234,8 @@ class SliceIPAM:
                 f"{what} is being recovered: the agent's journal was lost, and nothing is assigned until the addresses "
                 "of all Pods of the node are known"
             )
-        if not slice_.acknowledged:
-            return f"{what} is not acknowledged in this boot yet: the agent must write Lease {slice_.name} first"
+        if not slice_.confirmed:
+            return f"{what} is not confirmed yet: check that podpool's controller is running, and NodeSlices {node}"
         if not _fits_into_pool(slice_, request):
             return f"IPPool {slice_.name} has as many allocations as fit into one object: use a smaller node_slice_size"
         if not members.size:
@@ -255,38 +251,27 @@ class SliceIPAM:
         )
 
 
-def no_slice_reason(node: str, informers: SliceInformers, *, network: str, range_: RangeConfig) -> str:
+def no_slice_reason(node: str, reconciler: SliceReconciler, *, network: str, range_: RangeConfig) -> str:
     """Return why a node has no slice of a range, and where to look."""
     what = f"node {node} has no slice of {range_.prefix}" + (f" in network {network}" if network else "")
-    if not informers.synced:
+    if not reconciler.informers.synced:
         return (
-            f"{what} yet: its agent has not listed IPPools and Leases: check that it can reach the API server, and "
-            "that the CRDs are installed (podpool controller install-crds)"
+            f"{what} yet: its agent has not read NodeSlices {node}: check that it can reach the API server, and that "
+            "the CRDs are installed (podpool controller install-crds)"
         )
-    pools = [each for each in map(informers.pool, sorted(informers.names())) if each and _is_of(each, network, range_)]
-    for pool in pools:
-        name, reason = pool.metadata.name, pool.metadata.annotations.get(RETURN_ANNOTATION)
-        if reason:
-            return f"{what} any more: IPPool {name} is being returned ({reason}), and no other is assigned yet"
-        return f"{what} yet: IPPool {name} is assigned, but {_lease_reason(node, informers.lease(name))}"
+    own = reconciler.informers.own
+    assigned = [each for each in own.spec.assignments if each.network == network] if own else []
+    for each in [each for each in assigned if each.range == str(range_.prefix)]:
+        if each.return_reason:
+            return (
+                f"{what} any more: {each.slice} is being returned ({each.return_reason}), and no other is assigned yet"
+            )
+        return f"{what} yet: {each.slice} is assigned, but the controller has not confirmed that the node may use it"
     return (
-        f"{what}: if the network's NodeSlicePool in {informers.namespace} does not list the node, there are more nodes "
+        f"{what}: if the network's NodeSlicePool in {reconciler.pools.namespace} lacks it, there are more nodes "
         "than slices: use a larger range or smaller slices; if there is no such object, check that podpool's "
         "controller is running, and the Events of the NetworkAttachmentDefinition"
     )
-
-
-def _lease_reason(node: str, lease: Lease | None) -> str:
-    holder = lease.spec.holder_identity if lease else None
-    if holder and holder.startswith(f"{node}/"):
-        return "the controller has not confirmed yet that this node holds its Lease"
-    return f"its Lease is held by {holder}" if holder else "its Lease is not acknowledged yet"
-
-
-def _is_of(pool: IPPool, network: str, range_: RangeConfig) -> bool:
-    annotations = pool.metadata.annotations
-    of_network = annotations.get(NETWORK_ANNOTATION, "") == network
-    return of_network and annotations.get(RANGE_ANNOTATION) == str(range_.prefix)
 
 
 def _check_ranges(request: AddressRequest) -> None:

@@ -1,349 +1,422 @@
-"""Reconciles the slices of this node with their IPPools and Leases: acquires, writes and returns them.
+"""Reconciles the slices of this node with its NodeSlices: acknowledges, acquires, suspends and returns them.
 
 Invariants:
-- No address of a slice is assigned before its Lease names this agent, the controller has confirmed that very
-  acknowledgement, and the journal contains the slice. A restored API server shows assignments and acknowledgements of
-  the past, which are not confirmed again.
-- In a new boot no address is assigned before the Lease names that boot: an agent without a journal relies on it.
-- A slice that was returned or lost is closed for good under the UID of its Lease. If a restored API server shows that
-  Lease again, it is returned once no Pod has an address of it. So is a Lease that overlaps another slice of this node.
+- The status is written only while NodeSlices is of the Node that reports this boot: whatever a machine of the same name
+  wrote stays as it is until the controller has found out which Node it is.
+- What the status reports is synced to the journal before. The journal counts: a restored API server gets the whole
+  status again.
+- An inventory request is answered after a quorum read, and ends every acknowledgement that is not confirmed yet.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+
+import msgspec
 
 from podpool.agent import records
-from podpool.agent.deps import AgentDeps
-from podpool.agent.secondary.lost_slice_reporter import SliceReporter
-from podpool.agent.secondary.slice_informers import SliceInformers
-from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter, OnceLogger, holder_from_allocation
-from podpool.agent.secondary.slice_leases import Acknowledgement, SliceLeases
+from podpool.agent.deps import AgentDeps, event_or_timeout
+from podpool.agent.secondary.slice_informers import InventoryRequest, SliceInformers
+from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter, OnceLogger
+from podpool.agent.secondary.slice_protocol import (
+    Action,
+    Facts,
+    Listing,
+    State,
+    StatusInputs,
+    build_status,
+    decide,
+    former_ids,
+    is_urgent,
+    state_of,
+    status_patch,
+)
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
-from podpool.api.builtin import Lease, Node
-from podpool.api.whereabouts import BOOT_ANNOTATION, RETURN_ANNOTATION, IPPool
-from podpool.core.ranges import Prefix
-from podpool.kube.backoff import backoff_delay
+from podpool.api.meta import is_older
+from podpool.api.node_slices import NODE_SLICES, Assignment, NodeSlices
+from podpool.core.addresses import parse_address
+from podpool.core.errors import InvalidInput
+from podpool.core.ranges import parse_prefix
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError
-from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
+from podpool.runtime.entropy import new_uuid
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.ippool import parse_ippool
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, RANGE_ANNOTATION
 
-WRITE_DELAY = 0.5
-"""Seconds for which changes of a slice are collected into one patch of its IPPool."""
-WORKERS = 16
-"""Concurrent patches, of different IPPools."""
+ANSWER_JITTER = 2.0
+"""Seconds within which an inventory request is answered: all nodes receive it at once."""
+USE_DELAY = 5.0
+"""Seconds for which changes of `held` and `inUse` are collected."""
+MAX_STEPS = 4
+"""Steps of a slice before they are reported: from suspended to closed and removed it takes three."""
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """The last acknowledgement of an assignment."""
+
+    id: str
+    epoch: int
+    """How often the fence had opened by then."""
+    used_before: bool
+    """The controller had confirmed it before: addresses may be in use although the journal lacks the slice."""
+    same_boot: bool
+    """And in this boot, or in an unknown one."""
 
 
 class SliceReconciler:
-    """Reconciles slices by the name of their Lease. `on_change` is called when more addresses may be assignable."""
+    """Reconciles all slices. `on_change` is called when more addresses may be assignable."""
 
     def __init__(self, deps: AgentDeps, state: AgentState, namespace: str, *, on_change: Callable[[], None]) -> None:
         self.informers = SliceInformers(deps, namespace, on_change=self._on_object)
+        self.pools = IPPoolWriter(
+            deps, state, namespace, node_uid=lambda: self.informers.node_uid, on_write=self._nudge
+        )
         self._deps = deps
         self._state = state
         self._on_change = on_change
         self._once_log = OnceLogger(deps.log)
-        self._leases = SliceLeases(deps, self.informers)
-        self._writer = IPPoolWriter(deps, state, self.informers, once_log=self._once_log)
-        self._reporter = SliceReporter(deps, state, verify=self._verify)
-        self._queue = WorkQueue(rng=deps.rng)
-        self._unwritten_since: dict[str, float] = {}
-        self._failures: dict[str, int] = {}
-        self._blocked_by_fence = False
+        self._acknowledgements: dict[str, Acknowledgement] = {}
+        self._request = self._due = InventoryRequest()
+        """The last inventory request, and the one that is to be answered now."""
+        self._answered = ""
+        """The last request for which NodeSlices was read."""
+        self._epoch = 0
+        self._labelled = ""
+        """The UID with which IPPools and Leases are labelled."""
+        self._use_changed: float | None = None
+        self._changed = asyncio.Event()
+        self._backoff = Backoff(rng=deps.rng, base=0.1, maximum=15.0)
 
-    def follow(self, node: Node) -> None:
-        """Watch the objects of this Node, and answer inventory requests on it."""
-        self.informers.follow(node.metadata.uid)
-        self._reporter.on_node(node)
+    def follow(self, uid: str) -> None:
+        """Use NodeSlices of the Node with this UID; empty: no Node reports this boot."""
+        if uid != self.informers.uid:
+            self.informers.uid = uid
+            self._on_object()
+        if uid and uid != self._labelled:
+            self._labelled = uid
+            self.pools.verify()
 
     def is_usable(self, slice_: Slice) -> bool:
-        """Return whether new addresses of a slice may be assigned: not while another node holds its Lease.
+        """Return whether new addresses of a slice may be assigned, as far as NodeSlices is known.
 
         A slice that is to be returned is used while there is no other one: it is returned when it is not in use.
         """
-        lease = self.informers.lease(slice_.name)
-        if lease is not None and lease.metadata.uid == slice_.lease and not self._leases.names_this_node(lease):
-            return False
+        if self.informers.own is None:
+            return True
+        listed = self.informers.assignment(slice_.assignment)
+        if listed is None or not listed.confirmed or not listed.return_reason:
+            return listed is not None and bool(listed.confirmed)
         others = self._state.slices.of(slice_.network, slice_.range)
-        return not self._is_to_be_returned(slice_) or all(map(self._is_to_be_returned, others))
+        return all(self._is_to_be_returned(each) for each in others)
 
     def _is_to_be_returned(self, slice_: Slice) -> bool:
-        pool = self.informers.pool(slice_.name)
-        return pool is not None and RETURN_ANNOTATION in pool.metadata.annotations
+        listed = self.informers.assignment(slice_.assignment)
+        return listed is None or bool(listed.return_reason)
 
-    def owned_by(self, uid: str) -> bool:
-        """Return whether every open slice's Lease is labelled with this Node, so that node GC judges by this UID."""
-        open_ = [each for each in self._state.slices if not each.closed]
-        leases = [self.informers.lease(each.name) for each in open_]
-        listed = all(lease and lease.metadata.uid == each.lease for lease, each in zip(leases, open_, strict=True))
-        return not open_ or (self.informers.uid == uid and listed)
+    async def confirms(self, uid: str) -> bool:
+        """Return whether a quorum read shows that the slices of this node are of the Node with this UID.
 
-    def write_lag(self, slice_: Slice) -> float:
-        """Return for how many seconds its IPPool has been behind the journal."""
-        since = self._unwritten_since.get(slice_.name)
-        return 0.0 if since is None else self._deps.clock.boot() - since
-
-    def assignments_changed(self, slice_: Slice) -> None:
-        """Write its IPPool soon."""
-        self._unwritten_since.setdefault(slice_.name, self._deps.clock.boot())
-        self._queue.add_after(slice_.name, WRITE_DELAY)
+        Without slices the Node alone is enough.
+        """
+        found, held = await self.informers.read(), any(not each.closed for each in self._state.slices)
+        self._nudge()  # it may show a restore that no watch noticed
+        has_slices = held or (found is not None and found.spec.assignments)
+        return not has_slices or (found is not None and found.spec.node_uid == uid)
 
     def on_fence_change(self) -> None:
-        """Reconcile everything if a closed fence blocked it and the fence is open now."""
-        if self._blocked_by_fence and self._state.node_fence.is_open():
-            self._blocked_by_fence = False
-            self._enqueue_all()
+        """Acknowledge what is suspended, or was not acknowledged while the fence was closed."""
+        if self._state.node_fence.is_open() and self._epoch != self._state.slices.epoch:
+            self._nudge()
 
     async def run(self) -> None:
         """Reconcile until cancelled."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self.informers.run())
-            group.create_task(self._reporter.run())
-            group.create_task(run_workers(self._queue, self._reconcile_or_retry, workers=WORKERS))
+            for part in (self.informers, self.pools):
+                group.create_task(part.run())
+            group.create_task(self._run())
 
-    def _enqueue_all(self) -> None:
-        for name in sorted({*self.informers.names(), *(each.name for each in self._state.slices)}):
-            self._queue.add(name)
+    def _nudge(self) -> None:
+        self._changed.set()
 
-    def _on_object(self, name: str) -> None:
-        if name:
-            self._queue.add(name)
-        else:
-            self._enqueue_all()
+    def _on_object(self) -> None:
+        request = self.informers.request
+        if request != self._request:
+            self._request = request
+            jitter = self._deps.rng.uniform(0.0, ANSWER_JITTER)
+            asyncio.get_running_loop().call_later(jitter, self._make_due)
+        self._nudge()
         self._on_change()
 
-    async def _reconcile_or_retry(self, name: str) -> Requeue | None:
+    def _make_due(self) -> None:
+        self._due = self._request
+        self._nudge()
+
+    async def _run(self) -> None:
+        while True:
+            self._changed.clear()
+            try:
+                wait = await self._reconcile()
+            except (ApiError, Unreachable) as error:
+                if not isinstance(error, ApiConflict):
+                    event = "cannot reconcile NodeSlices, retrying"
+                    self._once_log.warning(event, key=NODE_SLICES.plural, error=error)
+                await self._backoff.wait()
+                continue
+            self._once_log.reset(NODE_SLICES.plural)
+            self._backoff.reset()
+            await event_or_timeout(self._changed, asyncio.timeout(wait))
+
+    async def _reconcile(self) -> float | None:
+        """Take all steps and report them; return after how many seconds to do it again."""
+        self._epoch = self._state.slices.epoch
+        if not (self.informers.synced and self.informers.uid):
+            return None
+        node_slices = await self._verified() if self.informers.newest else NodeSlices()
+        for _ in range(MAX_STEPS):
+            if node_slices is None or not await self._step(node_slices):
+                break
+            node_slices = self.informers.own
+        return await self._report(node_slices) if node_slices and node_slices.metadata.name else None
+
+    # Read
+
+    async def _verified(self) -> NodeSlices | None:
+        """Return NodeSlices of this Node; by a quorum read if an inventory is due, or if it seems rolled back."""
+        found, due, slices = self.informers.own, self._due, self._state.slices
+        if found is None:
+            return None
+        if due.id and due.id not in (self._answered, found.status.inventory):
+            await self.informers.read()
+            self._acknowledgements = {
+                each: msgspec.structs.replace(last, id="") for each, last in self._acknowledgements.items()
+            }
+            self._answered = due.id
+            if due.restored:
+                self.pools.verify()
+        elif is_older(found.metadata.resource_version, slices.observed.version):
+            await self.informers.read()
+        found, before = self.informers.own, slices.observed
+        if found is None or found.metadata.resource_version == before.version:
+            return found
+        version, rolled_back = found.metadata.resource_version, before.rolled_back
+        if is_older(version, before.version):
+            rolled_back = before.version
+            event = "NodeSlices is older than before, the API server was restored"
+            self._deps.log.warning(event, resource_version=version, previous=before.version)
+            self.pools.verify()
+        self._state.write(records.NodeSlicesObserved(version=version, rolled_back=rolled_back))
+        return found
+
+    # Steps
+
+    async def _step(self, node_slices: NodeSlices) -> bool:
+        """Take the next step of every slice; return whether others may follow."""
+        listed = {each.id: each for each in node_slices.spec.assignments}
+        ids = {**listed, **{each.assignment: None for each in self._state.slices}}
+        self._acknowledgements = {each: last for each, last in self._acknowledgements.items() if each in ids}
+        stepped, acquired = False, []
+        for id_ in ids:
+            slice_, assignment = self._state.slices.get(id_), listed.get(id_)
+            if slice_ is None and assignment and not self._is_valid(assignment):
+                continue
+            action = decide(self._facts(id_, node_slices, listed))
+            if assignment and action in (Action.ACQUIRE, Action.ACQUIRE_SUSPENDED):
+                acquired.append((assignment, action is Action.ACQUIRE))
+            elif action is Action.ACKNOWLEDGE:
+                self._acknowledge(id_, assignment, node_slices)
+            elif slice_:
+                self._follow_range(slice_, assignment)
+                stepped = await self._change(slice_, action) or stepped
+        acquiring = (self._acquire(each, node_slices, confirmed=confirmed) for each, confirmed in acquired)
+        results = await asyncio.gather(*acquiring, return_exceptions=True)
+        stepped = stepped or True in results
+        if stepped:
+            self._on_change()
+        for each in results:
+            if isinstance(each, BaseException):
+                raise each
+        return stepped
+
+    def _is_valid(self, assignment: Assignment) -> bool:
         try:
-            requeue = await self._reconcile(name) if self.informers.synced else None
-        except (ApiError, Unreachable) as error:
-            if not isinstance(error, ApiConflict):
-                event = "cannot reconcile IPPool and Lease of a slice, retrying"
-                self._once_log.warning(event, key=f"{name} failed", ippool=name, error=error)
-            self._failures[name] = self._failures.get(name, 0) + 1
-            return Requeue(backoff_delay(self._failures[name], rng=self._deps.rng, base=0.1, maximum=15.0))
-        if self._failures.pop(name, 0):
-            self._once_log.reset(f"{name} failed")
-        self._reporter.nudge()
-        return requeue
+            parse_prefix(assignment.range)
+            return bool(self.pools.name_of(assignment))
+        except InvalidInput as error:
+            event = "assignment is invalid, it is ignored"
+            self._once_log.warning(event, key=f"{assignment.id} {error}", assignment=assignment.id, error=error)
+            return False
 
-    async def _reconcile(self, name: str) -> Requeue | None:
-        """Reconcile the slice of one Lease; the result says when to reconcile again."""
-        lease = self.informers.lease(name)
-        for known in [each for each in self._state.slices if each.name == name]:
-            if lease is None or lease.metadata.uid != known.lease:
-                lease = lease if known.closed else await self._close_if_lost(known)
-        for known in [each for each in self._state.slices if each.name == name and each.closed]:
-            if lease is None or lease.metadata.uid != known.lease:
-                self._remove_when_unused(known)
-        if lease is None:
-            return None
-        slice_ = self._state.slices.get(lease.metadata.uid)
-        if slice_ is None:
-            await self._acknowledge_or_acquire(name, lease)
-            return None
-        if slice_.closed and not self._in_use(slice_):
-            await self._return(slice_, lease)
-            return None
-        if slice_.closed and lease.spec.holder_identity and not self._leases.names_this_node(lease):
-            return None
-        await self._acknowledge_in_new_boot(slice_, lease)
-        return await self._write_pool(slice_, lease)
+    def _facts(self, id_: str, node_slices: NodeSlices, listed: Mapping[str, Assignment]) -> Facts:
+        slice_, assignment, slices = self._state.slices.get(id_), listed.get(id_), self._state.slices
+        in_use = slice_ is not None and self._in_use(slice_)
+        returned = id_ in slices.returned or any(each.id == id_ and each.returned for each in node_slices.status.slices)
+        state = State.RETURNED if slice_ is None and returned else state_of(slice_, in_use=in_use)
+        if assignment:
+            listing = Listing.RETURNING if assignment.return_reason else Listing.LISTED
+        elif id_ in former_ids(node_slices):
+            listing = Listing.FORMER
+        else:
+            replaced = slice_ and any(self._is_new(each) and _overlap(each, slice_) for each in listed.values())
+            listing = Listing.REPLACED if replaced else Listing.UNLISTED
+        return Facts(
+            state=state,
+            listing=listing,
+            in_use=in_use,
+            acknowledgement=self._valid_acknowledgements().get(id_, ""),
+            confirmed=assignment.confirmed if assignment else "",
+            fence_open=self._state.node_fence.is_open(),
+            overlaps=bool(assignment and slice_ is None and self._open_overlapping(assignment)),
+        )
 
-    async def _acknowledge_in_new_boot(self, slice_: Slice, lease: Lease) -> None:
-        """Write this boot to the Lease of a slice that the journal contains."""
-        if self._leases.is_acknowledged(lease):
-            if not slice_.acknowledged:
-                self._state.write(records.SliceAcknowledged(lease=slice_.lease))
-                self._on_change()
-        elif self._may_acknowledge():
-            await self._leases.hold(lease)
+    def _is_new(self, assignment: Assignment) -> bool:
+        slices = self._state.slices
+        known = slices.get(assignment.id) or assignment.id in slices.returned
+        return not (assignment.return_reason or known) and self._is_valid(assignment)
 
-    def _may_acknowledge(self) -> bool:
-        """Return whether the Node is confirmed; if not, all slices are reconciled when it is."""
-        is_open = self._state.node_fence.is_open()
-        self._blocked_by_fence = self._blocked_by_fence or not is_open
-        return is_open
+    def _open_overlapping(self, assignment: Assignment) -> list[Slice]:
+        """Return the open slices with some of these addresses: they have the holders."""
+        found = self._state.slices.overlapping(assignment.network, parse_prefix(assignment.slice))
+        return [each for each in found if not each.closed and each.assignment != assignment.id]
 
     def _in_use(self, slice_: Slice) -> bool:
         return slice_.in_use(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown_roomy)
 
-    def _remove_when_unused(self, slice_: Slice) -> None:
-        """Remove a closed slice without a Lease after its addresses have cooled down."""
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
-        self._free_cooled_down(slice_, ())
-        ends_at = slice_.cooldown_ends_at(cooldown=cooldown)
-        if not self._in_use(slice_):
-            self._state.write(records.SliceRemoved(lease=slice_.lease))
-        elif ends_at is not None and ends_at > now:
-            self._queue.add_after(slice_.name, max(ends_at - now, WRITE_DELAY))
+    def _valid_acknowledgements(self) -> dict[str, str]:
+        epoch = self._state.slices.epoch
+        return {each: last.id for each, last in self._acknowledgements.items() if last.id and last.epoch == epoch}
 
-    def _free_cooled_down(self, slice_: Slice, listed: tuple[int, ...]) -> None:
-        now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
-        cooled_down = slice_.cooled_down(listed, now=now, cooldown=cooldown)
-        if cooled_down:
-            self._state.write(records.SliceCooledDown(addresses=cooled_down))
+    def _acknowledge(self, id_: str, assignment: Assignment | None, node_slices: NodeSlices) -> None:
+        before = self._acknowledgements.get(id_) or _history(assignment, node_slices, boot_id=self._deps.boot_id)
+        self._acknowledgements[id_] = msgspec.structs.replace(
+            before, id=new_uuid(self._deps.rng), epoch=self._state.slices.epoch
+        )
 
-    # Acquire
+    async def _change(self, slice_: Slice, action: Action) -> bool:
+        """Change the state of a slice of the journal; return whether it was changed."""
+        id_ = slice_.assignment
+        match action:
+            case Action.RESUME:
+                self._deps.log.info("slice is confirmed, its addresses are assigned again", slice=slice_.prefix)
+                self._state.write(records.SliceConfirmed(assignment=id_))
+                self._acknowledgements.pop(id_, None)
+            case Action.SUSPEND:
+                event = "NodeSlices does not confirm a slice, Pods keep their addresses, no new ones until it does"
+                self._deps.log.warning(event, slice=slice_.prefix)
+                self._state.write(records.SliceSuspended(assignment=id_))
+            case Action.CLOSE:
+                event = "slice is not this Node's any more, Pods keep their addresses, no new ones"
+                self._deps.log.warning(event, slice=slice_.prefix)
+                self._state.write(records.SliceClosed(assignment=id_))
+            case Action.CLOSE_IF_UNUSED:
+                await self.pools.adopt(slice_)
+                if self._in_use(slice_):
+                    return False
+                self._state.write(records.SliceClosed(assignment=id_))
+                self._deps.log.info("slice returned", slice=slice_.prefix)
+                self.pools.delete(slice_.name)
+            case Action.REMOVE:
+                successors = [each for each in self._state.slices.named(slice_.name) if not each.closed]
+                if not (successors or self.pools.delete(slice_.name)):
+                    return False
+                self._state.write(records.SliceRemoved(assignment=id_))
+            case _:
+                return False
+        return True
 
-    async def _acknowledge_or_acquire(self, name: str, lease: Lease) -> None:
-        """Acknowledge a Lease, and acquire its slice once the controller has confirmed that."""
-        pool = self.informers.pool(name)
-        if pool is None or not self._may_acknowledge():
-            return
-        holder = lease.spec.holder_identity or ""
-        if holder and not self._leases.names_this_node(lease):
-            event = "Lease is held by another node, its slice is not used"
-            self._once_log.warning(event, key=f"{lease.metadata.uid} {holder}", lease=name, holder=holder)
-            return
-        unused = not (pool.spec.allocations or any(each.name == name for each in self._state.slices))
-        if RETURN_ANNOTATION in pool.metadata.annotations and unused and not self._leases.may_be_in_use(lease):
-            cooldown_left = self._deps.settings.cooldown_roomy - self._deps.clock.boot()
-            if holder and cooldown_left > 0 and self._leases.was_used(lease):  # in the previous boot
-                self._queue.add_after(name, cooldown_left)
-            elif holder:
-                await self._leases.return_(lease)
-            return
-        confirmed = self._leases.confirmed(lease)
-        if confirmed:
-            await self._acquire(name, lease, confirmed)
-        elif not self._leases.is_pending(lease):
-            await self._leases.acknowledge(lease)
+    def _follow_range(self, slice_: Slice, assignment: Assignment | None) -> None:
+        """Record the range that spec names: a range that became larger or smaller may keep its slices."""
+        if assignment and assignment.range != str(slice_.range) and self._is_valid(assignment):
+            self._state.write(records.SliceRangeChanged(assignment=slice_.assignment, range=assignment.range))
+            self.pools.assignments_changed(slice_)
+            self._on_change()
 
-    async def _acquire(self, name: str, lease: Lease, confirmed: Acknowledgement) -> None:
-        """Hold a slice from now on, unless the acknowledgement was invalidated meanwhile."""
-        pool = await self.informers.read_pool(name)
-        if pool and pool.spec.allocations and not confirmed.same_boot:
-            pool = await self._writer.clear(pool)  # no sandbox has survived the reboot
-        parsed = self._writer.parse(pool) if pool else None
-        if pool is None or parsed is None or self._leases.confirmed(lease) != confirmed:
-            return
-        annotations = pool.metadata.annotations
-        overlapping = self._open_overlapping(parsed.prefix, annotations.get(NETWORK_ANNOTATION, ""))
-        if overlapping and RETURN_ANNOTATION not in annotations:
-            return  # until the other one is returned
-        if confirmed.used_before:
+    async def _acquire(self, assignment: Assignment, node_slices: NodeSlices, *, confirmed: bool) -> bool:
+        """Write a slice to the journal, unless its acknowledgement became invalid meanwhile."""
+        id_, prefix, name = assignment.id, parse_prefix(assignment.slice), self.pools.name_of(assignment)
+        last = self._acknowledgements.get(id_) or _history(assignment, node_slices, boot_id=self._deps.boot_id)
+        same_boot = last.same_boot if last.used_before else None
+        holders = await self.pools.take_over(assignment, same_boot=same_boot)
+        overlapping = self._open_overlapping(assignment)
+        valid = self._state.node_fence.is_open() and self._valid_acknowledgements().get(id_) == assignment.confirmed
+        if self._state.slices.get(id_) or (confirmed and (overlapping or not valid)):
+            return False
+        if last.used_before:
             self._deps.log.warning(
-                "slice was in use but is not in the journal, all its addresses cool down",
-                slice=parsed.prefix,
-                recovering=confirmed.same_boot,
+                "slice may be in use and is not in the journal, all its addresses cool down; in the same boot none is "
+                "assigned until those of all Pods are known",
+                slice=prefix,
+                same_boot=last.same_boot,
             )
         self._state.write(
             records.SliceAcquired(
-                lease=lease.metadata.uid,
+                assignment=id_,
                 name=name,
-                network=annotations.get(NETWORK_ANNOTATION, ""),
-                range=annotations.get(RANGE_ANNOTATION, pool.spec.range),
-                slice=str(parsed.prefix),
+                network=assignment.network,
+                range=assignment.range,
+                slice=str(prefix),
                 at=self._deps.clock.boot(),
                 holders={
-                    str(each.address): holder_from_allocation(each.allocation)
-                    for each in parsed.entries
-                    if not any(each.address in slice_.prefix for slice_ in overlapping)
+                    address: holder
+                    for address, holder in holders.items()
+                    if not any(parse_address(address) in each.prefix for each in overlapping)
                 },
+                confirmed=confirmed,
                 closed=bool(overlapping),
-                force_cooldown=confirmed.used_before,
-                recovering=confirmed.used_before and confirmed.same_boot,
+                force_cooldown=last.used_before,
+                recovering=last.used_before and last.same_boot,
             )
         )
-        self._leases.forget(lease)
-        await self._state.sync()
-        self._queue.add(name)
-        self._on_change()
-
-    def _open_overlapping(self, prefix: Prefix, network: str) -> list[Slice]:
-        """Return the open slices with some of these addresses: they have the holders."""
-        return [each for each in self._state.slices.overlapping(network, prefix) if not each.closed]
-
-    # Return
-
-    async def _close_if_lost(self, slice_: Slice) -> Lease | None:
-        """Close a slice if a quorum read shows that its Lease is not this Node's any more. Return the current Lease.
-
-        A Node that was registered again in the same boot keeps its slices: their labels are updated. In another boot it
-        is another Node, and node GC releases what it had.
-        """
-        lease = await self.informers.read_lease(slice_.name)
-        same = lease if lease and lease.metadata.uid == slice_.lease else None
-        same_boot = same and same.metadata.annotations.get(BOOT_ANNOTATION) == self._deps.boot_id
-        if same and (self._leases.is_labelled(same) or same_boot):
-            return same
-        if not slice_.closed:
-            self._deps.log.warning(
-                "slice Lease is gone, Pods keep their addresses, no new ones", lease=slice_.name, slice=slice_.prefix
-            )
-            await self._close(slice_)
-            self._queue.add(slice_.name)
-        return None if same else lease
-
-    async def _close(self, slice_: Slice) -> None:
-        self._state.write(records.SliceClosed(lease=slice_.lease))
-        await self._state.sync()
-
-    async def _verify(self) -> bool:
-        """Read all Leases, close the slices that are lost, and acknowledge the others.
-
-        Acknowledgements that are not confirmed yet become invalid. Returns False if a Lease is to be acknowledged and
-        the Node is not confirmed.
-        """
-        self._leases.invalidate_all()
-        for slice_ in [each for each in self._state.slices if not each.closed]:
-            lease = await self._close_if_lost(slice_)
-            if lease and lease.metadata.uid == slice_.lease and not self._leases.is_acknowledged(lease):
-                if not self._may_acknowledge():
-                    return False
-                await self._leases.hold(lease)
-        self._enqueue_all()
+        self._acknowledgements.pop(id_, None)
         return True
 
-    async def _return(self, slice_: Slice, lease: Lease) -> None:
-        """Clear the holder of a Lease. A Lease that was returned before a restore is never acknowledged again."""
-        if not self._leases.names_this_node(lease) and not self._leases.was_never_held(lease):
-            return
-        pool = await self.informers.read_pool(slice_.name)
-        if pool and pool.spec.allocations:
-            await self._writer.clear(pool)
-        await self._leases.return_(lease)
-        self._deps.log.info("slice returned", slice=slice_.prefix, reason=_return_reason(pool))
+    # Report
 
-    # Write
-
-    async def _write_pool(self, slice_: Slice, lease: Lease) -> Requeue | None:
-        """Write assignments to the IPPool, free what has cooled down, and return the slice if requested and unused."""
-        pool = self.informers.pool(slice_.name) or await self.informers.read_pool(slice_.name)
-        if pool is None:
-            event = "IPPool is missing, waiting for the controller to create it"
-            self._once_log.warning(event, key=f"{slice_.lease} pool", ippool=slice_.name)
-            return None
-        self._update_range(slice_, pool)
-        since = self._unwritten_since.pop(slice_.name, None)
+    async def _report(self, node_slices: NodeSlices) -> float | None:
+        """Write the status; return after how many seconds it may differ."""
+        inputs = StatusInputs(
+            node_uid=self.informers.uid,
+            boot_id=self._deps.boot_id,
+            inventory=self._answered or node_slices.status.inventory,
+            acknowledgements=self._valid_acknowledgements(),
+            in_use=self._in_use,
+        )
+        status = build_status(self._state.slices, node_slices, inputs)
+        before, now = node_slices.status, self._deps.clock.boot()
+        waits = [each - now for each in self._forced_cooldowns() if each > now]
+        if status == before:
+            self._use_changed = None
+            return min(waits, default=None)
+        self._use_changed = now if self._use_changed is None else self._use_changed
+        if not is_urgent(before, status) and now < self._use_changed + USE_DELAY:
+            return min([*waits, self._use_changed + USE_DELAY - now])
+        await self._state.sync()
         try:
-            pool = await self._writer.sync(slice_, pool)
-        except BaseException:
-            self._unwritten_since[slice_.name] = since if since is not None else self._deps.clock.boot()
+            written = await self.informers.write_status(status_patch(status), over=node_slices)
+        except ApiConflict:
+            await self.informers.read()
             raise
-        listed = () if pool is None else tuple(each.address.value for each in parse_ippool(pool.spec).entries)
-        self._free_cooled_down(slice_, listed)
-        to_be_returned = slice_.closed or (pool is not None and RETURN_ANNOTATION in pool.metadata.annotations)
-        if to_be_returned and not self._in_use(slice_):
-            await self._close(slice_)
-            await self._return(slice_, lease)
-            return None
-        ends_at = slice_.cooldown_ends_at(cooldown=self._deps.settings.cooldown_roomy)
-        if ends_at is None or not (slice_.used or to_be_returned):
-            return None
-        return Requeue(max(ends_at - self._deps.clock.boot(), WRITE_DELAY))
+        self._use_changed = None
+        if status.rolled_back and status.inventory != before.inventory:
+            self._state.write(records.NodeSlicesObserved(version=written.metadata.resource_version))
+            self._nudge()
+        return min(waits, default=None)
 
-    def _update_range(self, slice_: Slice, pool: IPPool) -> None:
-        """Record the range that the IPPool names: a range that became larger or smaller may keep its slices."""
-        range_ = pool.metadata.annotations.get(RANGE_ANNOTATION, str(slice_.range))
-        if range_ != str(slice_.range) and self._writer.parse(pool):
-            self._state.write(records.SliceRangeChanged(lease=slice_.lease, range=range_))
-            self._on_change()
+    def _forced_cooldowns(self) -> Iterator[float]:
+        """Iterate over the times at which forced cooldowns end."""
+        for each in self._state.slices:
+            if each.cooldown_forced_at is not None:
+                yield each.cooldown_forced_at + self._deps.settings.cooldown_roomy
 
 
-def _return_reason(pool: IPPool | None) -> str:
-    if pool is None:
-        return "its IPPool is gone"
-    return pool.metadata.annotations.get(RETURN_ANNOTATION, "its Lease was lost")
+def _overlap(assignment: Assignment, slice_: Slice) -> bool:
+    return assignment.network == slice_.network and parse_prefix(assignment.slice).range.overlaps(slice_.prefix.range)
+
+
+def _history(assignment: Assignment | None, node_slices: NodeSlices, *, boot_id: str) -> Acknowledgement:
+    """Return what NodeSlices shows about the use of a slice before this agent acknowledges it."""
+    held = assignment and any(each.held for each in node_slices.status.slices if each.id == assignment.id)
+    return Acknowledgement(
+        id="",
+        epoch=0,
+        used_before=bool(assignment and (assignment.confirmed or held)),
+        same_boot=node_slices.status.boot_id in ("", boot_id),
+    )

@@ -67,8 +67,8 @@ class SliceRecovery:
         for each in [each for each in state.slices if each.recovering]:
             if recovered:
                 self._deps.log.info("slice recovered, its other addresses cool down", slice=each.prefix)
-                state.write(SliceRecovered(lease=each.lease, at=now))
-            self._reconciler.assignments_changed(each)
+                state.write(SliceRecovered(assignment=each.assignment, at=now))
+            self._reconciler.pools.assignments_changed(each)
         self._ipam.serve()
 
 

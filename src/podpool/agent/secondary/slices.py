@@ -6,9 +6,10 @@
 | assigned | a sandbox has it, by the journal or by a third-party entry in the IPPool | used, when it is released |
 | used | released: cools down, and is kept until the IPPool has no entry for it | assigned or free, after that |
 
-Invariants: an address has one holder, also across successive Leases of a slice. A sandbox that repeats its ADD gets the
-same address. Nothing is assigned from a slice that this node does not hold, or that is closed. The lowest free address
-is assigned first, else the one that was used longest ago. State changes only by `apply`, as in the pool.
+Invariants: an address has one holder, also across successive assignments of a slice. A sandbox that repeats its ADD
+gets the same address. Nothing is assigned from a slice that is closed, or that is not confirmed in this boot and since
+the fence was last closed. The lowest free address is assigned first, else the one that was used longest ago. State
+changes only by `apply`, as in the pool.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,25 +20,27 @@ from podpool.agent import records
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address, parse_address
 from podpool.core.bitmap import Bitmap
-from podpool.core.cooldown import CooldownLevels
+from podpool.core.cooldown_levels import CooldownLevels
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix
 
 FREE_INDEXES = 8
 """Configurations with different exclusions whose free addresses are indexed, per slice."""
+KEPT_RETURNED = 100
+"""Returned slices whose IDs are kept, in case a restored API server shows them again."""
 
 
 class Slice:
-    """One slice: the addresses of a prefix, under one Lease."""
+    """One slice: the addresses of a prefix, under one assignment."""
 
     def __init__(self, state: records.SliceState) -> None:
-        self.lease = state.lease
+        self.assignment = state.assignment
         self.name = state.name
         self.network = state.network
         self.range = parse_prefix(state.range)
         self.prefix = parse_prefix(state.slice)
         self.closed = state.closed
-        self.acknowledged = state.acknowledged
-        """The Lease names this boot. Without the journal this shows that sandboxes may have addresses."""
+        self.confirmed = state.confirmed
+        """Confirmed in this boot and since the fence was last closed; else the slice is suspended."""
         self.recovering = state.recovering
         """Sandboxes may have addresses of it that the journal does not contain."""
         self._cooldown_forced_at = state.cooldown_forced_at
@@ -62,8 +65,8 @@ class Slice:
 
     @property
     def assignable(self) -> bool:
-        """Whether it is known which addresses are assigned, and the Lease names this boot."""
-        return self.acknowledged and not self.recovering
+        """Whether it is confirmed, and it is known which addresses are assigned."""
+        return self.confirmed and not self.recovering
 
     def address(self, value: int) -> Address:
         """Return the address with this value."""
@@ -71,7 +74,7 @@ class Slice:
 
     def slice_address(self, value: int) -> records.SliceAddress:
         """Return the address as records contain it."""
-        return records.SliceAddress(lease=self.lease, address=str(self.address(value)))
+        return records.SliceAddress(assignment=self.assignment, address=str(self.address(value)))
 
     def next_free(self, members: RangeSet, *, now: float, levels: CooldownLevels) -> int | None:
         """Return an address among the members: by the level of the slice, or if there is none by the shortest."""
@@ -120,13 +123,13 @@ class Slice:
     def state(self) -> records.SliceState:
         """Return the slice as a snapshot contains it."""
         return records.SliceState(
-            lease=self.lease,
+            assignment=self.assignment,
             name=self.name,
             network=self.network,
             range=str(self.range),
             slice=str(self.prefix),
+            confirmed=self.confirmed,
             closed=self.closed,
-            acknowledged=self.acknowledged,
             recovering=self.recovering,
             cooldown_forced_at=self._cooldown_forced_at,
             assigned={str(self.address(value)): holder for value, holder in self._assigned.items()},
@@ -155,7 +158,7 @@ class Slice:
                 unavailable.discard(value - self.prefix.range.first)
 
     def inherit(self, earlier: "Slice") -> list[tuple[int, records.SliceHolder]]:
-        """Take over the addresses of this prefix from a slice with an earlier Lease; return the assigned ones."""
+        """Take over the addresses of this prefix from an earlier assignment; return the assigned ones."""
         own = self.prefix.range
         moved = [(value, holder) for value, holder in earlier.assigned.items() if value in own]
         self._assigned.update(moved)
@@ -182,7 +185,7 @@ class Slice:
     def reboot(self, *, at: float) -> None:
         """Start a new boot: no sandbox has survived, and every cooldown starts again."""
         self._cooldown_forced_at = None if self._cooldown_forced_at is None else at
-        self.acknowledged = self.recovering = False
+        self.confirmed = self.recovering = False
         holders = {value: past.holder for value, past in self._used.items()} | self._assigned
         self._used = {value: records.PastUse(holder=holder, since=at) for value, holder in holders.items()}
         self._assigned = {}
@@ -238,13 +241,23 @@ class Slices:
         self._stopped = False
         self._slices: dict[str, Slice] = {}
         self._by_attachment: dict[Attachment, tuple[records.SliceAddress, ...]] = {}
+        self.returned: dict[str, str] = {}
+        """The last slices that were returned, with the names of their IPPools."""
+        self.observed = records.NodeSlicesObserved(version="")
+        """The version at which NodeSlices was last read."""
+        self.epoch = 0
+        """How often the fence was opened, since this agent started."""
 
     def __iter__(self) -> Iterator[Slice]:
         return iter(self._slices.values())
 
-    def get(self, lease: str) -> Slice | None:
-        """Return a slice by the UID of its Lease."""
-        return self._slices.get(lease)
+    def get(self, assignment: str) -> Slice | None:
+        """Return a slice by the ID of its assignment."""
+        return self._slices.get(assignment)
+
+    def named(self, name: str) -> list[Slice]:
+        """Return the slices with the same IPPool, the newest last: of one prefix, under successive assignments."""
+        return [each for each in self._slices.values() if each.name == name]
 
     def of(self, network: str, range_: Prefix) -> Iterator[Slice]:
         """Iterate over the open slices of a network's range, the newest first."""
@@ -266,7 +279,7 @@ class Slices:
         """Return the address of an interface in a range, also if its slice was of another range at that time."""
         for each in self.addresses_of(attachment):
             address = parse_address(each.address)
-            if self._slices[each.lease].network == network and address in range_:
+            if self._slices[each.assignment].network == network and address in range_:
                 return address
         return None
 
@@ -286,8 +299,8 @@ class Slices:
         match record:
             case records.Started():
                 self._start(record)
-            case records.CooldownForced():
-                self._force_cooldown(at=record.at)
+            case records.NodeConfirmed() | records.CooldownForced() | records.NodeSlicesObserved():
+                self._apply_to_all(record)
             case records.SliceAcquired():
                 self._acquire(record)
             case records.SliceAssigned():
@@ -296,15 +309,17 @@ class Slices:
                 self._unassign(record.addresses, at=record.at)
             case records.SliceCooledDown():
                 for each in record.addresses:
-                    self._slices[each.lease].free(parse_address(each.address).value)
+                    self._slices[each.assignment].free(parse_address(each.address).value)
             case _ if isinstance(record, records.SliceChange):
-                self._change(self._slices[record.lease], record)
+                self._change(self._slices[record.assignment], record)
             case records.Snapshot():
                 self._restore(record)
 
     def _restore(self, record: records.Snapshot) -> None:
         self._boot_id, self._stopped = record.boot_id, record.stopped
-        self._slices = {each.lease: Slice(each) for each in record.slices}
+        self._slices = {each.assignment: Slice(each) for each in record.slices}
+        self.returned = dict(record.returned_slices)
+        self.observed = record.node_slices or records.NodeSlicesObserved(version="")
         self._by_attachment = {}
         for address, holder in self.holders():
             self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), address)
@@ -321,6 +336,19 @@ class Slices:
         for each in self._slices.values() if record.damaged else ():
             each.start_recovery()  # also after a reboot: the readable records may end before this boot began
 
+    def _apply_to_all(
+        self, record: records.NodeConfirmed | records.CooldownForced | records.NodeSlicesObserved
+    ) -> None:
+        match record:
+            case records.CooldownForced():
+                self._force_cooldown(at=record.at)
+            case records.NodeSlicesObserved():
+                self.observed = record
+            case records.NodeConfirmed() if record.node_only and record.reopened:
+                self.epoch += 1
+                for each in self._slices.values():
+                    each.confirmed = False
+
     def _force_cooldown(self, *, at: float) -> None:
         for each in self._slices.values():
             if not each.closed:  # closing is synced, and nothing of a closed slice is assigned
@@ -329,17 +357,18 @@ class Slices:
     def _acquire(self, record: records.SliceAcquired) -> None:
         acquired = Slice(
             records.SliceState(
-                lease=record.lease,
+                assignment=record.assignment,
                 name=record.name,
                 network=record.network,
                 range=record.range,
                 slice=record.slice,
+                confirmed=record.confirmed,
                 closed=record.closed,
                 recovering=record.recovering,
                 cooldown_forced_at=record.at if record.force_cooldown else None,
             )
         )
-        self._slices[record.lease] = acquired
+        self._slices[record.assignment] = acquired
         before = [each for each in self._slices.values() if each is not acquired and each.network == acquired.network]
         for closed in [each for each in before if each.closed]:
             for value, holder in acquired.inherit(closed):
@@ -347,16 +376,16 @@ class Slices:
                 self._by_attachment[holder.attachment] = (*kept, acquired.slice_address(value))
         for address, holder in record.holders.items():
             if parse_address(address).value not in acquired.assigned:
-                self._assign((records.SliceAddress(lease=record.lease, address=address),), holder)
+                self._assign((records.SliceAddress(assignment=record.assignment, address=address),), holder)
 
     def _assign(self, addresses: tuple[records.SliceAddress, ...], holder: records.SliceHolder) -> None:
         for each in addresses:
-            self._slices[each.lease].assign(parse_address(each.address).value, holder)
+            self._slices[each.assignment].assign(parse_address(each.address).value, holder)
         self._by_attachment[holder.attachment] = (*self.addresses_of(holder.attachment), *addresses)
 
     def _unassign(self, addresses: tuple[records.SliceAddress, ...], *, at: float) -> None:
         for address in addresses:
-            holder = self._slices[address.lease].unassign(parse_address(address.address).value, at=at)
+            holder = self._slices[address.assignment].unassign(parse_address(address.address).value, at=at)
             left = tuple(each for each in self._by_attachment.pop(holder.attachment) if each != address)
             if left:
                 self._by_attachment[holder.attachment] = left
@@ -367,9 +396,12 @@ class Slices:
                 slice_.closed = True
             case records.SliceRecovered():
                 slice_.finish_recovery(at=record.at)
-            case records.SliceAcknowledged():
-                slice_.acknowledged = True
+            case records.SliceConfirmed():
+                slice_.confirmed = True
+            case records.SliceSuspended():
+                slice_.confirmed = False
             case records.SliceRangeChanged():
                 slice_.range = parse_prefix(record.range)
             case records.SliceRemoved():
-                del self._slices[record.lease]
+                del self._slices[record.assignment]
+                self.returned = dict([*self.returned.items(), (record.assignment, slice_.name)][-KEPT_RETURNED:])

@@ -5,8 +5,8 @@ are, and controller and agents adopt those of slices with their entries. `--appl
 that no pool lists, which would be assigned again. Leaked entries stay; orphan GC removes them after two observations.
 
 The way back needs no change either, because entries are where Whereabouts expects them. `--revert --apply` removes
-podpool's labels and annotations from IPPools, Leases, NodeSlicePools and Nodes, once neither a controller nor an agent
-runs: a controller renews its Lease, and an agent with a slice answers an inventory question on its Node.
+podpool's labels and annotations from IPPools, Leases and NodeSlicePools, and its NodeSlices, once neither a controller
+nor an agent runs: a controller renews its Lease, and an agent answers an inventory request in its NodeSlices.
 """
 
 import asyncio
@@ -18,38 +18,37 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.api.builtin import ADDRESSED_PODS, LEASES, NODES, Lease, Node
+from podpool.api.builtin import ADDRESSED_PODS, CONFIG_MAPS, LEASES, NODES, Lease
 from podpool.api.meta import Kind, KubeObject, ObjectMeta, T
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
+from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, NodeSlices
+from podpool.api.untrusted_text import parse_number
 from podpool.api.whereabouts import (
     IP_POOLS,
     IP_RESERVATIONS,
-    NODE_ANNOTATION,
     NODE_SLICE_POOLS,
     NODE_UID_LABEL,
-    SLICE_INVENTORY_ANNOTATION,
-    SLICE_REPORT_ANNOTATION,
     Allocation,
     IPPool,
     IPPoolSpec,
-    slice_report,
 )
 from podpool.cli.connect import read_flat_file
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
+from podpool.inspect.slice_inventory import REQUEST
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock
-from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
-from podpool.whereabouts.migration_report import (
+from podpool.whereabouts.adoption_findings import (
     MigrationFinding,
     MigrationInputs,
     PodAddress,
     Problem,
     build_migration_report,
 )
+from podpool.whereabouts.ippool import AllocationChange, allocation_patch, parse_ippool
 from podpool.whereabouts.nad import ParsedNad, parse_nad
 from podpool.whereabouts.object_names import PoolIdentifier
 
@@ -59,7 +58,7 @@ ADOPTED = "adopted"
 """The container ID in recorded entries: the real one is unknown."""
 CONTROLLER = "podpool-controller"
 ANSWER_TIMEOUT = 5.0
-"""Seconds in which an agent answers: it watches its Node."""
+"""Seconds in which an agent answers: it watches the request, and spreads its answer over two seconds."""
 PREFIX = "podpool.io/"
 KEY_LIMIT = 1 << 63
 """Whereabouts reads only smaller keys."""
@@ -138,8 +137,10 @@ class WhereaboutsMigrator:
         steps += [await self._remove_metadata(LEASES, each, apply=apply) for each in leases]
         marked = filter(_is_marked, slice_pools)
         steps += [await self._remove_metadata(NODE_SLICE_POOLS, each, apply=apply) for each in marked]
-        nodes = [each for each in await self._list(NODES) if _slice_annotations(each)]
-        steps += [await self._remove_node_annotations(each, apply=apply) for each in nodes]
+        steps += [await self._remove_slices(each, apply=apply) for each in await self._list(NODE_SLICES)]
+        if apply:
+            with suppress(ApiNotFound):
+                await self._kube.delete(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=self._namespace)
         findings = (*report.findings, *_unreadable_entries(objects.pools))
         return msgspec.structs.replace(report, findings=findings, steps=tuple(steps), applied=apply)
 
@@ -198,20 +199,19 @@ class WhereaboutsMigrator:
             raise InvalidInput("agents", ", ".join(running), "are still running: stop them and retry")
 
     async def _running_agents(self) -> list[str]:
-        """Ask agents with slices for an inventory, as the controller does; return the nodes that answer."""
-        leases = await self._list(LEASES, namespace=self._namespace, labels=NODE_UID_LABEL)
-        held = {each.metadata.annotations.get(NODE_ANNOTATION, "") for each in leases if each.spec.holder_identity}
-        asked = [each.metadata.name for each in await self._list(NODES) if each.metadata.name in held]
+        """Ask agents for an inventory, as the controller does; return the nodes that answer."""
+        if not await self._list(NODE_SLICES):
+            return []
         question = f"revert-{self._clock.wall():.3f}"
-        for name in asked:
-            with suppress(ApiNotFound):
-                await self._kube.merge_patch(
-                    NODES, name, {"metadata": {"annotations": {SLICE_INVENTORY_ANNOTATION: question}}}
-                )
-        await asyncio.sleep(ANSWER_TIMEOUT if asked else 0.0)
-        nodes = await self._list(NODES) if asked else ()
-        reports = {each.metadata.name: slice_report(each) for each in nodes}
-        return sorted(name for name, report in reports.items() if report and report.inventory == question)
+        data = {"data": {REQUEST: question}}
+        try:
+            await self._kube.merge_patch(CONFIG_MAPS, INVENTORY_CONFIG_MAP, data, namespace=self._namespace)
+        except ApiNotFound:
+            meta = {"name": INVENTORY_CONFIG_MAP, "namespace": self._namespace}
+            await self._kube.create(CONFIG_MAPS, {"metadata": meta, **data})
+        await asyncio.sleep(ANSWER_TIMEOUT)
+        answers = {each.metadata.name: each.status.inventory for each in await self._list(NODE_SLICES)}
+        return sorted(name for name, answer in answers.items() if answer == question)
 
     async def _remove_metadata(self, kind: Kind[Marked], obj: Marked, *, apply: bool) -> MigrationStep:
         meta = obj.metadata
@@ -225,14 +225,14 @@ class WhereaboutsMigrator:
         where = f"{kind.kind.lower()}/{meta.name}"
         return MigrationStep(where=where, message="remove labels and annotations of podpool", done=apply)
 
-    async def _remove_node_annotations(self, node: Node, *, apply: bool) -> MigrationStep:
-        """Remove the slice annotations of a Node; other metadata of podpool was set by users."""
+    async def _remove_slices(self, node: NodeSlices, *, apply: bool) -> MigrationStep:
+        """Delete the NodeSlices of a node, whose finalizer no other program removes."""
         name = node.metadata.name
         if apply:
-            await self._kube.merge_patch(
-                NODES, name, {"metadata": {"annotations": dict.fromkeys(_slice_annotations(node))}}
-            )
-        return MigrationStep(where=f"node/{name}", message="remove slice annotations of podpool", done=apply)
+            with suppress(ApiNotFound):
+                await self._kube.merge_patch(NODE_SLICES, name, {"metadata": {"finalizers": None}})
+                await self._kube.delete(NODE_SLICES, name)
+        return MigrationStep(where=f"nodeslices/{name}", message="delete the slices of the node", done=apply)
 
 
 def as_text(report: AdoptionReport, *, revert: bool = False) -> str:
@@ -261,6 +261,11 @@ def _next(report: AdoptionReport, *, revert: bool) -> list[str]:
         uninstall = "`podpool cni uninstall --name podpool,whereabouts --conf-dir ''`"
         return [f"Whereabouts can continue: restore its plugin with {uninstall} on each node"]
     install = "`podpool cni install --name podpool,whereabouts`"
+    short = [each for each in report.findings if each.problem is Problem.INSUFFICIENT]
+    if short:
+        ranges = "a range has" if len(short) == 1 else f"{len(short)} ranges have"
+        effect = "Pods with that network do not start on nodes without a slice"
+        return [f"{ranges} fewer slices than nodes: {effect}. Change that, then continue with {install} on each node"]
     return [f"no inconsistencies: running Pods keep their addresses; continue with {install} on each node"]
 
 
@@ -296,7 +301,8 @@ def _unreadable_entries(pools: Iterable[IPPool]) -> Iterator[MigrationFinding]:
     """Return entries that Whereabouts cannot read, and whose addresses it would assign again."""
     for pool in pools:
         for key in pool.spec.allocations:
-            if key.isdecimal() and int(key) >= KEY_LIMIT:
+            number = parse_number(key)
+            if key.isdecimal() and (number is None or number >= KEY_LIMIT):
                 message = f"entry {key} is out of range for Whereabouts, which would assign it again: delete the Pod"
                 yield MigrationFinding(problem=Problem.OUTSIDE, where=f"ippool/{pool.metadata.name}", message=message)
 
@@ -313,10 +319,6 @@ def _parse_nads(
         else:
             nads += [nad] if nad else []
     return tuple(nads), tuple(invalid)
-
-
-def _slice_annotations(node: Node) -> list[str]:
-    return [each for each in (SLICE_INVENTORY_ANNOTATION, SLICE_REPORT_ANNOTATION) if each in node.metadata.annotations]
 
 
 def _is_marked(obj: KubeObject) -> bool:

@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -21,7 +21,7 @@ from podpool.cni import conflist
 from podpool.cni.conflist_keeper import keep_conflist
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
-from podpool.kube import api_connection
+from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.kube.events import EventRecorder
 from podpool.runtime import entropy, process
@@ -66,12 +66,12 @@ def run_agent(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
     parsed = parse_settings(settings)
     cni_config = conflist.load(cni_template, bin_dir=bin_dir)
-    cri_sockets = find_cri_sockets(cri_socket)
+    runtime = runtime_at(cri_socket)
     this_boot = boot_id or BOOT_ID.read_text().strip()
 
     async def run() -> None:
-        cri = await choose_cri_socket(cri_sockets)
-        api = api_connection.from_kubeconfig(Path(kubeconfig)) if kubeconfig else api_connection.connect()
+        cri = await runtime.find() if isinstance(runtime, FoundRuntime) else cri_socket
+        api = client_config.from_kubeconfig(Path(kubeconfig)) if kubeconfig else client_config.connect()
         host_agent = HttpTransport(underlay, connections=1) if underlay else None
         kube, clock, rng = KubeClient(api), SystemClock(), entropy.system_random()
         disk, deletes = LocalDisk(Path(state)), LocalDisk(Path(deferred_deletes))
@@ -86,7 +86,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             deferred_deletes=deletes,
             underlay=NMAgentClient(host_agent) if host_agent else None,
-            runtime=_container_runtime(cri) if cri else None,
+            runtime=runtime,
             netns_gone=NetnsProbe().gone,
             read_flat_file=FlatFileReader([flat_file_dir] if flat_file_dir else FLAT_FILE_DIRECTORIES).read,
         )
@@ -105,7 +105,7 @@ def run_agent(  # noqa: PLR0913  one for each option
                 serve_cni(Path(socket), metrics.handle),
                 asyncio.TaskGroup() as group,
             ):
-                log.info("agent started", node=node, socket=socket, cri_socket=cri or "none, lost DELs by Pods")
+                log.info("agent started", node=node, socket=socket, cri_socket=cri or "none")
                 if conf_dir:
                     group.create_task(_keep_cni_config(agent, Path(conf_dir), cni_config))
                 await agent.run()
@@ -117,6 +117,38 @@ def run_agent(  # noqa: PLR0913  one for each option
                 await host_agent.close()
 
     process.run(run)
+
+
+class FoundRuntime:
+    """The runtime at one of the known sockets: it may start after the agent, so none, or a silent one, is not final."""
+
+    def __init__(self) -> None:
+        self._socket = ""
+        self._runtime: ContainerRuntime | None = None
+        self._responded = False
+
+    async def find(self) -> str:
+        """Look for the socket, until a runtime has responded on one; return it, or an empty string."""
+        if not self._responded:
+            found = await choose_cri_socket(find_cri_sockets("auto"))
+            if found and found != self._socket:
+                log.info("CRI socket found", cri_socket=found)
+                self._socket, self._runtime = found, _container_runtime(found)
+        return self._socket
+
+    async def list_sandboxes(self) -> Mapping[str, str] | None:
+        """Return the sandboxes; None while there is no socket; raises `Unreachable`."""
+        await self.find()
+        listed = await self._runtime.list_sandboxes() if self._runtime else None
+        self._responded = self._responded or listed is not None
+        return listed
+
+
+def runtime_at(option: str) -> ContainerRuntime | None:
+    """Return the runtime of `--cri-socket`."""
+    if option == "auto":
+        return FoundRuntime()
+    return next(map(_container_runtime, find_cri_sockets(option)), None)
 
 
 def find_cri_sockets(option: str) -> tuple[str, ...]:

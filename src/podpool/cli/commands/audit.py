@@ -1,14 +1,13 @@
 """`podpool audit`: check the invariants from outside, and repair what is safe to repair."""
 
 import asyncio
-import sys
 from collections.abc import Callable
 
 from rich.text import Text
 
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable
-from podpool.cli.output import BAD, GOOD, TextTable
+from podpool.cli.output import BAD, GOOD, TextTable, ask
 from podpool.cli.state_tables import finding_table, repair_table
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import parse_duration
@@ -39,15 +38,11 @@ async def run_audit(
     elif repair and report.findings:
         parts += ["", "None of this can be repaired automatically without risk; -o wide shows what to do."]
     context.printer.result(data, *parts)
-    if steps and (yes or (confirm or _confirm)(context.server)):
+    question = f"Apply this plan in the cluster at {context.server}?"
+    if steps and (yes or (confirm(context.server) if confirm else ask(question))):
         for repaired in await execute_plan(steps, context.kube, at=context.clock.wall()):
             context.printer.event(repaired, _repair_line(repaired))
     return _code(report)
-
-
-def _confirm(server: str) -> bool:
-    print(f"Apply this plan in the cluster at {server}? [y/N]: ", end="", file=sys.stderr, flush=True)  # noqa: T201  a question
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}
 
 
 async def _read_snapshot(context: ClusterContext) -> AuditSnapshot:

@@ -4,6 +4,7 @@ import asyncio
 
 from podpool.cli.connect import kube_client, ledger_client
 from podpool.cli.listen import parse_listen, url
+from podpool.cli.spec.options import LEDGER_URL
 from podpool.dashboard.feed import Feed
 from podpool.dashboard.handler import make_dashboard
 from podpool.inspect.observer import Observer
@@ -24,7 +25,8 @@ def serve_dashboard(*, kubeconfig: str, ledger: str, ledger_token_file: str, led
         connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, timeouts=Timeouts())
         async with kube_client(kubeconfig) as kube, connecting as client:
             clock, rng = SystemClock(), entropy.system_random()
-            observer = Observer(kube, client, clock=clock, rng=rng)
+            configured = ledger != LEDGER_URL or bool(ledger_token_file)
+            observer = Observer(kube, client, clock=clock, rng=rng, ledger_configured=configured)
             feed = Feed(observer.model, clock=clock, epoch=entropy.new_uuid(rng))
             page = make_dashboard(observer, feed, host=host)
             async with serving(page, host=host, port=port, grace=0.2) as chosen, asyncio.TaskGroup() as group:

@@ -14,7 +14,7 @@ from podpool.cli.spec.options import NO_LEDGER
 from podpool.cli.state_tables import history_table
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
-from podpool.inspect.diagnose import diagnose
+from podpool.inspect.diagnose import Diagnosis, diagnose, diagnose_node
 from podpool.inspect.observer import LEDGER
 from podpool.inspect.search import AddressStatus, HistorySearch, address_status
 from podpool.inspect.status import error_text, read_status
@@ -61,21 +61,31 @@ def _owner(now: AddressStatus, uses: Sequence[ReportedPodUsage]) -> str:
     return f"belongs to {' and '.join(secondary)}" if secondary else "belongs to no node of this cluster"
 
 
-async def explain(context: ClusterContext, *, pod: str, namespace: str) -> int:
-    """Explain why a Pod has no address, and what to do; for a deleted Pod, show what it had."""
-    key = _key(pod, namespace or context.namespace)
+async def explain(context: ClusterContext, *, pod: str, namespace: str, node: str = "") -> int:
+    """Explain why a Pod or a node has no address, and what to do; for a deleted Pod, show what it had."""
+    if bool(pod) == bool(node):
+        raise InvalidInput("POD", pod, "name a Pod, or a node with --node")
+    key = node or _key(pod, namespace or context.namespace)
     model = (await read_status(context.kube, context.ledger, at=context.clock.wall())).model
     require_cluster(model)
+    if node:
+        reason = diagnose_node(model, node)
+        _print_reason(context, reason.message, reason)
+        return FAILED if reason.waiting_for_address or node not in model.nodes else 0
     reason = diagnose(model, key)
     exists = key in model.caches.pods
     if not exists and context.ledger and LEDGER not in model.problems:
         uid = (await context.kube.get(NAMESPACES, "kube-system")).metadata.uid
         reason = (await HistorySearch(model, context.ledger, cluster=lambda: uid).pod(key)).reason or reason
-    parts = [Text(f"{key}: {reason.message}", style=BAD if reason.waiting_for_address else "")]
+    _print_reason(context, f"{key}: {reason.message}", reason)
+    return FAILED if reason.waiting_for_address or not exists else 0
+
+
+def _print_reason(context: ClusterContext, text: str, reason: Diagnosis) -> None:
+    parts = [Text(text, style=BAD if reason.waiting_for_address else "")]
     if reason.action:
         parts.append(Text(reason.action))
     context.printer.result(reason, *parts)
-    return FAILED if reason.waiting_for_address or not exists else 0
 
 
 async def address_history(context: ClusterContext, *, address: str, at: str) -> int:

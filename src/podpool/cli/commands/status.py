@@ -15,13 +15,14 @@ from podpool.cli.context import ClusterContext
 from podpool.cli.errors import UNREACHABLE, ComponentUnreachable, DoesNotExist
 from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
 from podpool.cli.spec.options import NO_LEDGER
-from podpool.cli.state_tables import network_table, node_table, pod_table, slice_table, subnet_table
+from podpool.cli.state_tables import network_table, node_table, pod_table, slice_table, sliced_node_table, subnet_table
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.inspect.activity import Activity, pod_activity
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
-from podpool.inspect.secondary_networks import NetworkView
+from podpool.inspect.secondary_networks import NetworkView, SliceView
+from podpool.inspect.slice_inventory import SliceInventory
 from podpool.inspect.status import ClusterStatus, read_status
 from podpool.inspect.view_models import InspectedPod, NodeView, PodView, SubnetView, ViewModel, pod_view
 from podpool.runtime import entropy
@@ -42,6 +43,14 @@ class ItemList(ViewModel, frozen=True, kw_only=True):
     """Errors by component."""
 
 
+class SliceList(ItemList, frozen=True, kw_only=True):
+    """A network and its slices as JSON or YAML."""
+
+    slices: Sequence[SliceView] = ()
+    waiting_nodes: Sequence[str] = ()
+    """Nodes without a slice, the longest waiting first."""
+
+
 async def status(context: ClusterContext) -> int:
     """Show address usage, waiting Pods and unreachable components."""
     now = context.clock.wall()
@@ -58,15 +67,20 @@ async def status(context: ClusterContext) -> int:
         "pods": sum(each.assigned for each in nodes),
         "pods_waiting": sum(each.waiting for each in nodes),
         "networks": model.networks,
-        "networks_short": sum(bool(each.nodes_waiting) for each in model.networks),
+        "networks_short": sum(bool(each.waiting) for each in model.networks),
+        "nodes_without_slice": model.nodes_waiting,
         "controller": seen.leader,
+        "slice_inventory": seen.inventory,
         "unreachable": model.problems,
     }
-    parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), ""]
+    parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), *_remedies(model.networks), ""]
     if seen.subnets:
         parts += [subnet_table(seen.subnets), ""]
-    cluster = {"nodes": _nodes(figures), "Pods": _pods(figures), "networks": _networks(model)}
+    slices_only = context.ledger is None and not seen.subnets
+    cluster = {"nodes": _nodes(figures), "Pods": _pods(figures, slices_only=slices_only), "networks": _networks(model)}
     cluster["controller"] = _controller(seen, now=now)
+    if waits := _waits(seen.inventory):
+        cluster["slices"] = waits
     if CLUSTER in model.problems:
         cluster = dict.fromkeys(cluster, "unknown")
     rows = [*cluster.items(), ("ledger", _ledger(model, context))]
@@ -75,27 +89,39 @@ async def status(context: ClusterContext) -> int:
 
 
 def _style(figures: dict[str, Any]) -> str:
-    if figures["pods_waiting"] or figures["unreachable"]:
+    inventory = figures["slice_inventory"]
+    if figures["pods_waiting"] or figures["nodes_without_slice"] or figures["unreachable"]:
+        return BAD
+    if inventory.waits_for_nodes or inventory.waits_for_confirmation:
         return BAD
     limited = any(each.exhausted or each.frozen for each in figures["subnets"])
-    return WARNING if limited or figures["nodes_gone"] or figures["networks_short"] else GOOD
+    return WARNING if limited or figures["nodes_gone"] else GOOD
+
+
+def _remedies(networks: Iterable[NetworkView]) -> list[str]:
+    """Return what to do for nodes without a slice, network by network."""
+    short = [each for each in networks if each.waiting]
+    lines = [f"{each.name}: {each.assigned} nodes have a slice; {each.remedy}." for each in short[:MAX_NAMES]]
+    more = len(short) - MAX_NAMES
+    return [*lines, f"{more} more: see `podpool slices`."] if more > 0 else lines
 
 
 def _nodes(figures: dict[str, Any]) -> str:
-    words = ("short", "unserved", "gone")
-    more = [f"{figures[f'nodes_{word}']} {word}" for word in words if figures[f"nodes_{word}"]]
+    words = ("short", "unserved", "gone", "without_slice")
+    more = [f"{figures[f'nodes_{word}']} {word.replace('_', ' a ')}" for word in words if figures[f"nodes_{word}"]]
     return ", ".join([str(figures["nodes"]), *more])
 
 
-def _pods(figures: dict[str, Any]) -> str:
-    return f"{figures['pods']} with an address, {figures['pods_waiting']} waiting"
+def _pods(figures: dict[str, Any], *, slices_only: bool) -> str:
+    assigned = "" if slices_only else f"{figures['pods']} with an address, "  # those are another plugin's
+    return f"{assigned}{figures['pods_waiting']} waiting"
 
 
 def _networks(model: ClusterModel) -> str:
     if not model.networks:
         return "no secondary networks"
     used = sum(each.used for each in model.networks)
-    short = [each.name for each in model.networks if each.nodes_waiting]
+    short = [each.name for each in model.networks if each.waiting]
     names = joined(short) if len(short) <= MAX_NAMES else f"{len(short)} networks"
     waiting = f", nodes wait for slices of {names}" if short else ""
     return f"{len(model.networks)} secondary, {used} addresses in use{waiting}"
@@ -105,6 +131,18 @@ def _controller(seen: ClusterStatus, *, now: float) -> str:
     if not seen.leader.name:
         return "no leader: requests of nodes are not answered"
     return f"{seen.leader.name}, renewed {age(seen.leader.renewed, now=now)} ago"
+
+
+def _waits(inventory: SliceInventory) -> str:
+    """Return what the controller waits for before it assigns or releases slices."""
+    parts = []
+    if inventory.waits_for_nodes:
+        count = len(inventory.silent)
+        parts.append(f"none is assigned before {count} nodes answer: see `podpool slices declare-complete`")
+    if inventory.waits_for_confirmation:
+        count = len(inventory.missing)
+        parts.append(f"none of {count} missing nodes is released: see `podpool slices confirm-loss`")
+    return "; ".join(parts)
 
 
 def _ledger(model: ClusterModel, context: ClusterContext) -> str:
@@ -126,7 +164,13 @@ async def nodes(context: ClusterContext, *, names: Sequence[str], waiting: bool)
     now = context.clock.wall()
     model = await load_cluster(context)
     found = [each for each in _named(model.nodes.values(), names, what="NODE") if each.waiting or not waiting]
-    context.printer.result(ItemList(items=found), node_table(found, now=now, ledger=context.ledger is not None))
+    slices_only = context.ledger is None and model.caches.slices_only
+    table = (
+        sliced_node_table(found, now=now)
+        if slices_only
+        else node_table(found, now=now, ledger=context.ledger is not None)
+    )
+    context.printer.result(ItemList(items=found), table)
     return 0
 
 
@@ -152,8 +196,13 @@ async def slices(context: ClusterContext, *, network: str) -> int:
     """Show secondary networks, or the slices of one of them."""
     model = await load_cluster(context)
     found = _named(model.networks, [network] if network else [], what="NETWORK")
-    table = slice_table(found[0].fullest) if network else network_table(found)
-    context.printer.result(ItemList(items=found), table)
+    remedies = _remedies(found)
+    if not network:
+        context.printer.result(ItemList(items=found), network_table(found), *([""] * bool(remedies)), *remedies)
+        return 0
+    (shown,) = (each for each in model.read_networks() if each.view.name == network)
+    data = SliceList(items=found, slices=shown.slices, waiting_nodes=shown.waiting)
+    context.printer.result(data, slice_table(shown.slices, shown.waiting), *([""] * bool(remedies)), *remedies)
     return 0
 
 

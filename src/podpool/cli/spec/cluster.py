@@ -1,6 +1,8 @@
-"""Commands that inspect a cluster. All of them read; `audit --repair` writes after a confirmation."""
+"""Commands that inspect a cluster. Most of them only read; others, as `audit --repair`, write after a confirmation."""
 
 from typing import Any
+
+import msgspec
 
 from podpool.cli.spec import options as shared
 from podpool.cli.spec.model import Argument, Command, Example, Group, Option, Section, Session, Type, command
@@ -12,6 +14,20 @@ GROUPS = (Group("history", "Show the past addresses of a Pod, a node or an addre
 def _inspect(name: str, summary: str, handler: str, *parts: Argument | Option | Example, **more: Any) -> Command:  # noqa: ANN401  other fields of Command
     fields = {"session": Session.CLUSTER, "section": Section.INSPECT, "exit_codes": exit_codes(), **more}
     return command(name, summary, handler, *parts, *shared.CLUSTER, **fields)
+
+
+def _slice_admin(name: str, summary: str, handler: str, *parts: Option | Example, description: str) -> Command:
+    options = (shared.WHEREABOUTS_NAMESPACE, shared.KUBECONFIG, shared.CONTEXT, *shared.PRINTED)
+    return command(
+        f"slices {name}",
+        summary,
+        f"slice_admin:{handler}",
+        *(*parts, *options),
+        description=description,
+        session=Session.CLUSTER,
+        section=Section.INSPECT,
+        exit_codes=exit_codes("it was not confirmed"),
+    )
 
 
 _NAMED = exit_codes("a named object does not exist")
@@ -62,14 +78,43 @@ COMMANDS = (
     ),
     _inspect(
         "slices",
-        "Show secondary networks, or the fullest slices of one.",
+        "Show secondary networks and nodes without a slice, or the slices of one network.",
         "status:slices",
         Example("List all secondary networks", ""),
-        Example("List the fullest slices of one network", "storage"),
+        Example("List the slices of one network, the fullest first, and the nodes that wait for one", "storage"),
         Argument(
             "NETWORK", "Secondary network whose slices to list. Default: list networks.", "network", required=False
         ),
+        description=(
+            "ASSIGNED are slices that belong to nodes, IN-USE those with addresses of Pods, RETURNING those that nodes "
+            "return when nothing in them is in use, WAITING are nodes without a slice."
+        ),
         exit_codes=_NAMED,
+    ),
+    _slice_admin(
+        "declare-complete",
+        "Excuse the nodes that have not answered the controller's slice inventory.",
+        "declare_complete",
+        Example("List the silent nodes, and excuse them after a confirmation", ""),
+        Example("Excuse them without a confirmation", "--yes"),
+        Option("yes", "Excuse them without asking.", "false", Type.BOOLEAN, short="-y", env=False),
+        description=(
+            "After a restore of the API server the controller asks every agent which slices it holds, and assigns "
+            "nothing before all have answered or are gone. Excuse nodes only if their machines are off, or hold no "
+            "slices that the API server does not show."
+        ),
+    ),
+    _slice_admin(
+        "confirm-loss",
+        "Confirm that missing nodes are lost, so that node GC releases their slices.",
+        "confirm_loss",
+        Example("List the missing nodes, and confirm their loss after a question", ""),
+        Example("Confirm it without a question", "--yes"),
+        Option("yes", "Confirm the loss without asking.", "false", Type.BOOLEAN, short="-y", env=False),
+        description=(
+            "If many nodes with slices disappear at once, node GC releases nothing: an API server that lost its data "
+            "looks the same while the Pods run. Slices of nodes that still run may be assigned to others."
+        ),
     ),
     _inspect(
         "who",
@@ -83,13 +128,15 @@ COMMANDS = (
     ),
     _inspect(
         "why",
-        "Explain why a Pod has no address, and what to do.",
+        "Explain why a Pod, or a node, has no address, and what to do.",
         "history:explain",
         Example("Explain a Pod of the context's namespace", "web-0"),
         Example("Explain a Pod of another namespace", "web-0 -n shop"),
-        POD,
+        Example("Explain a node: its slices and its grants", "--node node-1"),
+        msgspec.structs.replace(POD, required=False),
         NAMESPACE,
-        exit_codes=exit_codes("the Pod waits for an address or does not exist"),
+        local("node", "Node to explain instead of a Pod."),
+        exit_codes=exit_codes("the Pod or node waits for an address or does not exist"),
     ),
     _inspect(
         "watch",
@@ -129,7 +176,7 @@ COMMANDS = (
         "audit:run_audit",
         Example("Check the cluster of the current context", ""),
         Example("Repair what is safe to repair, without a confirmation", "--repair --yes"),
-        local("settle", "Time between the two checks.", "5s"),
+        local("settle", "Time between the two checks; at least a minute with --repair.", "5s"),
         local("repair", "Show a repair plan, and apply it after a confirmation.", "false", Type.BOOLEAN),
         Option("yes", "Apply the repair plan without asking.", "false", Type.BOOLEAN, short="-y", env=False),
         description=(
@@ -144,7 +191,7 @@ COMMANDS = (
         "dashboard:serve_dashboard",
         Example("Serve the cluster of the current context on loopback", ""),
         Example("Serve on another port", "--listen 127.0.0.1:8080"),
-        *(shared.KUBECONFIG, shared.OPTIONAL_LEDGER),
+        *(shared.KUBECONFIG, shared.DETECTED_LEDGER),
         Option("ledger-token-file", "File with the token for the ledger."),
         shared.LEDGER_CA_FILE,
         shared.port_option("127.0.0.1:7781", "of the page; port 0 is any free port"),

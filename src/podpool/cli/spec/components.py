@@ -14,7 +14,7 @@ GROUPS = (
     Group("agent", _AGENT, Section.RUN),
     Group("agent journal", "Read the agent's journal."),
     Group("cni", "Install or uninstall the CNI plugin on a node.", Section.INSTALL),
-    Group("adopt", "Migrate a cluster from another IPAM, and back.", Section.INSTALL),
+    Group("adopt", "Check a cluster before it moves from another IPAM to podpool, or back.", Section.INSTALL),
 )
 
 AGENT_CONFIG_FILE = "/etc/podpool/agent.toml"
@@ -26,7 +26,10 @@ _STATE = Option("state", "Directory of the journal.", "/var/lib/podpool")
 _BIN_DIR = Option("bin-dir", "Directory of CNI plugins.", paths.BIN_DIR)
 _NAME = Option("name", "Name of the plugin, or several: podpool,whereabouts.", "podpool")
 _THIRD_PARTY = Option(
-    "third-party-plugins", "Whereabouts' own plugin may still write shared ranges.", "true", Type.BOOLEAN
+    "third-party-plugins",
+    "Whereabouts' own plugin may still write shared ranges. Set it to false when no node has that plugin.",
+    "true",
+    Type.BOOLEAN,
 )
 _TEMPLATE = Option("cni-template", "File with the CNI configuration to write. Default: ptp with podpool.")
 _SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared ranges.", "false", Type.BOOLEAN)
@@ -38,7 +41,10 @@ COMMANDS = (
         "controller:run_controller",
         Example("Run with a ledger", "--subnet vnet.pods --ledger-token-file cluster-token"),
         Example("Run for secondary networks only", "--ledger none"),
-        Option("subnet", "Subnet of nodes without a label, as NETWORK.SUBNET."),
+        Option(
+            "subnet",
+            "Subnet of Nodes without the label podpool.io/subnet, as NETWORK.SUBNET. Required unless --ledger none.",
+        ),
         shared.OPTIONAL_LEDGER,
         Option("ledger-token-file", "File with this cluster's token for the ledger."),
         shared.LEDGER_CA_FILE,
@@ -51,7 +57,7 @@ COMMANDS = (
     ),
     command(
         "controller install-crds",
-        "Install the CustomResourceDefinitions and wait until they are established.",
+        "Install or update the CustomResourceDefinitions (`podpool crds`), and wait until they are established.",
         "controller:install_crds",
         *(Example("Install into the cluster of the current context", ""), KUBECONFIG),
     ),
@@ -95,7 +101,7 @@ COMMANDS = (
     ),
     command(
         "agent journal show",
-        "Print the records of an agent's journal and the state they result in.",
+        "Print the records of an agent's journal and the state they result in. The agent may keep running.",
         "journal:show_journal",
         *(Example("Print the journal of this node", ""), _STATE, *PRINTED),
     ),
@@ -118,7 +124,7 @@ COMMANDS = (
     ),
     command(
         "adopt whereabouts",
-        "Report the Whereabouts objects of a cluster and their inconsistencies; with --apply, repair them.",
+        "Report the Whereabouts objects of a cluster and their inconsistencies; --apply records missing addresses.",
         "adopt:adopt_whereabouts",
         Example("Report", ""),
         Example("Record missing addresses", "--apply"),

@@ -7,10 +7,13 @@ from podpool.cli.spec.options import ADDRESS, AT, NODE, POD, PRINTED, REFUSED, S
 GROUPS = (
     Group("ledger", "Run the ledger, and manage its subnets, tokens, clusters, history and database.", Section.RUN),
     Group("ledger subnet", "Manage subnets."),
-    Group("ledger token", "Manage tokens."),
+    Group("ledger token", "Manage the tokens with which clusters and administrators call the ledger."),
     Group("ledger cluster", "Manage clusters."),
     Group("ledger history", "Show past owners of addresses, in all clusters."),
-    Group("ledger recovery", "Show and complete a recovery."),
+    Group(
+        "ledger recovery",
+        "Show and complete a recovery: after a restore nothing is granted before all inventories are in.",
+    ),
 )
 
 DATABASE = Option(
@@ -45,14 +48,18 @@ def _admin(name: str, summary: str, *parts: Argument | Option | Example, descrip
 COMMANDS = (
     command(
         "ledger serve",
-        "Serve the ledger over HTTP, with its data in SQLite or PostgreSQL.",
+        "Serve the ledger, the authority that grants addresses of subnets to the nodes of all clusters, over HTTP.",
         "ledger:serve_ledger",
         Example("Serve from a SQLite file", "--database sqlite:///var/lib/podpool/ledger.db"),
         Example("Serve from PostgreSQL", "--database postgresql://podpool@db/podpool"),
         DATABASE,
         port_option("127.0.0.1:7780", "of the API"),
         *TLS,
-        Option("admin-token-file", "File of the admin token, created if missing. Default: beside the database."),
+        Option(
+            "admin-token-file",
+            "File of the admin token, created if missing. "
+            "Default: beside the SQLite file, or with PostgreSQL /var/lib/podpool/ledger.db.admin-token.",
+        ),
         Option("history", "How long past owners of addresses are kept.", "720h"),
         Option("refresh", "How often utilization is read from the database.", "1s"),
         service=True,
@@ -73,7 +80,13 @@ COMMANDS = (
     _admin(
         "subnet grow",
         "Extend a subnet: to a larger CIDR, or by another CIDR.",
-        *(Example("Add a CIDR", "vnet.pods 10.0.8.0/22"), _SUBNET, _CIDR, _EXCLUDE),
+        *(
+            Example("Extend to a larger CIDR", "vnet.pods 10.0.0.0/21"),
+            Example("Add a CIDR", "vnet.pods 10.0.8.0/22"),
+            _SUBNET,
+            _CIDR,
+            _EXCLUDE,
+        ),
     ),
     _admin(
         "subnet drain",
@@ -87,7 +100,7 @@ COMMANDS = (
     ),
     _admin(
         "subnet delete",
-        "Delete a subnet that has no grants. Drain it first.",
+        "Delete a subnet that has no grants. Drain it first (`subnet drain`), and wait until it is empty.",
         *(Example("Delete a subnet", "vnet.pods"), _SUBNET),
     ),
     _admin(
@@ -99,24 +112,26 @@ COMMANDS = (
         local("cluster", "ID of the token's cluster. Default: the first cluster that uses it."),
         local("admin", "Create an admin token.", "false", Type.BOOLEAN),
     ),
-    _admin("token list", "List all tokens.", Example("List tokens", "")),
+    _admin("token list", "List the tokens of clusters and administrators.", Example("List tokens", "")),
     _admin("token revoke", "Revoke a token.", Example("Revoke a token", "production"), _TOKEN),
     _admin("cluster list", "List all clusters.", Example("List clusters", "")),
     _admin(
         "cluster retire",
         "Release everything that a destroyed cluster held.",
         *(Example("Retire a cluster", _CLUSTER_ID), _CLUSTER),
+        description="It also revokes the tokens of the cluster. Addresses of Pods that still run may be granted "
+        "to others, so its nodes must be gone. `podpool ledger cluster list` shows the clusters.",
     ),
     _admin(
         "cluster confirm-loss",
         "Confirm that the missing nodes of a cluster are lost, so that node GC releases their addresses.",
         *(Example("Confirm a loss", _CLUSTER_ID), _CLUSTER),
-        description="The circuit breaker has paused node GC because too many nodes disappeared at once. "
+        description="Use it when the mass-loss breaker has paused node GC because too many nodes disappeared at once. "
         "Addresses of nodes that still run may be granted to others. `podpool ledger cluster list` shows the clusters.",
     ),
     _admin(
         "history address",
-        "Show the past owners of an address, with their Pods.",
+        "Show the past owners of an address, with their Pods; of all clusters or of one.",
         *(Example("Show an address", "10.0.0.9"), ADDRESS, AT, _OF_CLUSTER),
     ),
     _admin(
@@ -141,7 +156,7 @@ COMMANDS = (
     ),
     _admin(
         "recovery resolve",
-        "Resolve an address with two owners after a restore: NC keeps it, the other loses it.",
+        "Choose which network container keeps an address that has two owners after a restore.",
         Example("Assign an address", "vnet.pods 10.0.0.9 nc-1"),
         *(_SUBNET, ADDRESS, Argument("NC", "ID of the network container that keeps it.", "nc")),
         description="Pods of the other network container that use it must be restarted. "
@@ -149,15 +164,19 @@ COMMANDS = (
     ),
     command(
         "ledger backup",
-        "Copy the database to a file. The ledger may keep running.",
+        "Copy the database to a file, which is replaced if it exists. The ledger may keep running.",
         "ledger:back_up",
         *(Example("Back up the default database", "ledger.backup"), _FILE, DATABASE),
     ),
     command(
         "ledger restore",
-        "Replace the database by a backup. The ledger recovers when it starts.",
+        "Replace the database by a backup.",
         "ledger:restore",
-        *(Example("Restore the default database", "ledger.backup"), _FILE, DATABASE),
+        Example("Restore the default database", "ledger.backup"),
+        Example("Restore PostgreSQL", "ledger.backup --database postgresql://podpool@db/podpool"),
+        *(_FILE, DATABASE),
+        description="Stop a ledger on SQLite first; on PostgreSQL it may run. Afterwards nothing is granted until "
+        "every cluster has sent its inventory: `podpool ledger recovery status` shows which are awaited.",
     ),
     command(
         "ledger check",

@@ -30,6 +30,12 @@ KUBECONFIG = Option(
 CONTEXT = Option("context", "Context of the kubeconfig. Default: the current context.")
 LEDGER = Option("ledger", "URL of the ledger.", LEDGER_URL)
 OPTIONAL_LEDGER = Option("ledger", "URL of the ledger, or 'none' for a cluster without a ledger.", LEDGER_URL)
+DETECTED_LEDGER = Option(
+    "ledger",
+    "URL of the ledger, or 'none'. A cluster with secondary networks only needs none if this and the token file are "
+    "not set.",
+    LEDGER_URL,
+)
 LEDGER_TOKEN_FILE = Option("ledger-token-file", "File with the token for the ledger.", ADMIN_TOKEN_FILE)
 LEDGER_CA_FILE = Option("ledger-ca-file", "PEM file with the CA of the ledger's certificate.")
 OUTPUT = Option("output", "Output format.", Output.TABLE, choices=tuple(Output), short="-o")
@@ -39,10 +45,13 @@ NO_COLOR = Option(
 )
 PRINTED = (OUTPUT, NO_COLOR)
 LEDGER_CONNECTION = (LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE)
-CLUSTER = (KUBECONFIG, CONTEXT, OPTIONAL_LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, *PRINTED)
+CLUSTER = (KUBECONFIG, CONTEXT, DETECTED_LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, *PRINTED)
 """Options of every command that inspects a cluster."""
 
-SETTINGS = Option("settings", "Settings that differ from the defaults, such as batch=8,buffer=0.25,shrink_hold=1m.")
+SETTINGS = Option(
+    "settings",
+    "Settings that differ from the defaults, such as batch=8,buffer=0.25,shrink_hold=1m; docs/settings.md lists them.",
+)
 TLS = (
     Option("tls-cert", "Serve HTTPS with this certificate (PEM file)."),
     Option("tls-key", "Private key of the certificate (PEM file)."),

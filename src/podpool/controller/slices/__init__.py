@@ -1,10 +1,13 @@
-"""Node slices: from NetworkAttachmentDefinitions (NADs) to NodeSlicePools, IPPools and Leases.
+"""Node slices: from NetworkAttachmentDefinitions (NADs) to NodeSlices and NodeSlicePools.
 
-Invariants: an address is in the slice of one node; a slice is taken from a node only after its agent returned it (a
-Lease without a holder), or when the node is deleted; no node waits while a slice is free.
+Invariants: an address is in the slice of one node; a slice is taken from a node only after its agent returned it, or
+when the node is gone; no node waits while a slice is free.
 
-    NADs -> plan -> assignment -> NodeSlicePools                        nad_planner, nodeslicepool_reconciler
-    assignment -> IPPool, then Lease -> the node's agent takes it       slice_reconciler
-    deleted Node -> Lease, then IPPool deleted -> the next node         node_gc
-    allocations and reservations of deleted Pods in shared pools        orphan_gc
+    NADs -> plan -> assignment of each network                 nad_planner, nodeslicepool_reconciler
+    assignment -> spec of a node's NodeSlices, all networks    node_slices_spec (decides), node_slices_reconciler
+    assignment -> NodeSlicePools, for Whereabouts' tools       nodeslicepool, nodeslicepool_reconciler
+    spec and status of NodeSlices -> who owns what             ownership (decides), slice_index
+    restored API server -> nothing until agents have answered  inventory, inventory_configmap
+    gone Node -> its slices are free                           node_gc, mass_loss
+    allocations and reservations of deleted Pods               shared_pool_orphan_gc
 """

@@ -1,35 +1,38 @@
-"""Slice inventory: a barrier that stops the assignment of slices while an agent may hold one that is not known.
+"""Slice inventory: a barrier that stops assignments while an agent may hold a slice that is not known.
 
-IPPools and Leases show who holds what, but an API server that was restored has lost what was assigned since: then only
-the agents know. So, when a restore is detected, or a held Lease disappears that the controller did not delete, an
-inventory request is written on every Node, and all agents reply. Machines may lack their Node too, and have
-`node_gc_delay` to register again. A node that does not reply within `inventory_timeout` is logged and not awaited.
+NodeSlices show who holds what, but an API server that was restored has lost what was assigned since: then only the
+agents know. So a leader, before it assigns, confirms or withdraws anything, asks all agents, which rewrite their status
+from their journals. It is asked only when there is something to decide.
 
-When leadership begins without a sign of a restore, only nodes without a slice are asked, and awaited for a short time.
-A Node that was registered again is asked too if its agent had reported something on the former Node: that report counts
-until then.
+When leadership begins, the scope is `ready`: Nodes that are not NotReady are awaited for `STARTUP_TIMEOUT`. It is
+`all` after a restore was detected, after an assignment in use disappeared, or when an agent reports one that is not
+assigned, or a rollback: every Node and every node with slices is awaited until it has answered, is removed by node GC,
+or is excused by an operator.
+
+After a detected restore machines may lack their Node too, and have `node_gc_delay` to register again.
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from podpool.api.builtin import NODES, Node
-from podpool.api.meta import version_number
-from podpool.api.whereabouts import SLICE_INVENTORY_ANNOTATION, slice_report
 from podpool.controller.deps import SliceDeps
-from podpool.controller.slices.ownership import SliceOwnership
-from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.controller.slices.inventory_configmap import InventoryConfigMap
+from podpool.controller.slices.slice_index import SliceIndex
+from podpool.kube.errors import ApiError
 from podpool.runtime.entropy import new_uuid
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
 POLL_INTERVAL, BATCH_DELAY = 2.0, 0.1
-"""Seconds between two reads of the replies, and for which one reply waits for others."""
+"""Seconds between two checks of the answers, and for which one answer waits for others."""
 STARTUP_TIMEOUT = 30.0
-"""Seconds for which a new leader awaits nodes that should have a slice and have none."""
-CONCURRENCY = 64
-"""Nodes that are asked at the same time."""
+"""Seconds for which a new leader awaits ready nodes, and after which silent nodes are reported."""
+REPEAT_INTERVAL = 30.0
+"""Seconds after which silent nodes are asked again."""
+LISTED = 20
+"""Silent nodes that a log line or an Event names."""
 
 log = get_logger(__name__)
 
@@ -40,127 +43,172 @@ class SliceInventory:
     def __init__(
         self,
         deps: SliceDeps,
-        ownership: SliceOwnership,
+        index: SliceIndex,
+        config_map: InventoryConfigMap,
         *,
-        lacks_slice: Callable[[Node], bool],
+        on_ask: Callable[[], None],
         on_restart: Callable[[], None],
         on_complete: Callable[[], None],
     ) -> None:
         self._deps = deps
-        self._kube = deps.kube
-        self._ownership = ownership
-        self._lacks_slice = lacks_slice
+        self._index = index
+        self._map = config_map
+        self._on_ask = on_ask
+        """Called when every Node needs an object in which its agent can answer."""
         self._on_restart = on_restart
         self._on_complete = on_complete
         self._wake = asyncio.Event()
-        self._request_id = new_uuid(deps.rng)
-        self._begun = asyncio.get_running_loop().time()
+        self._required = self._asked = self._complete = self._reported = False
+        self._all_nodes = deps.informers.restored_within(deps.settings.common.node_gc_delay)
         self._restores = deps.informers.restores
-        self._all_nodes = self._restored = deps.informers.restored_within(deps.settings.common.node_gc_delay)
-        self._complete = False
-        self._report_versions: dict[str, int] = {}
-        """resourceVersion at which each Node's report was last read, by UID."""
-        self._unreported: set[str] = set()
-        """Nodes without a report whose former Node had one."""
+        self._begun, self._repeats = 0.0, 0
+        self._signs: dict[str, float] = {}
+        """When each node last reported a sign of a restore that was followed."""
+        index.request = new_uuid(deps.rng)
 
     @property
     def complete(self) -> bool:
-        """Whether slices may be assigned."""
+        """Whether slices may be assigned, confirmed and withdrawn."""
         if self._restores != self._deps.informers.restores:
-            self.restart(restored=True)
+            self.restart("the API server was restored")
         return self._complete
 
-    def restart(self, *, restored: bool = False) -> None:
+    @property
+    def collecting(self) -> bool:
+        """Whether agents are asked."""
+        return self._required and not self.complete
+
+    @property
+    def pending(self) -> int:
+        """How many nodes are awaited."""
+        return len(self._silent(self._deps.nodes.values())) if self.collecting else 0
+
+    def require(self) -> None:
+        """Ask the agents, unless they have answered: there is something to decide."""
+        if not self._required:
+            self._required = True
+            self._on_ask()
+            self.wake()
+
+    def on_restore_sign(self, reason: str, node: str, *, reported: bool = False) -> None:
+        """Ask all agents, unless they are being asked; for what an agent reports, once within the node GC delay."""
+        if self._all_nodes and not self._complete:
+            return
+        now, delay = asyncio.get_running_loop().time(), self._deps.settings.common.node_gc_delay
+        if reported and self._signs.get(node, -delay) + delay > now:
+            log.warning("an agent reports signs of a restore again, no further inventory", reason=reason, node=node)
+            return
+        if reported:
+            self._signs = {each: at for each, at in self._signs.items() if at + delay > now} | {node: now}
+        self.restart(reason, node=node)
+
+    def on_rollback(self, node: str) -> None:
+        """Ask all agents because one reports a rollback, unless it did so in its answer to such a request."""
+        if not (self._all_nodes and self._index.has_answered(node)):
+            self.on_restore_sign("an agent has seen a newer version of its NodeSlices", node, reported=True)
+
+    def restart(self, reason: str, *, node: str = "") -> None:
         """Ask all agents: what nodes hold is uncertain."""
-        log.warning("slice ownership uncertain, assignment paused until agents report", restored=restored)
-        self._restored = restored or (self._restored and not self._complete)
-        self._request_id, self._begun = new_uuid(self._deps.rng), asyncio.get_running_loop().time()
+        log.warning("assignment of slices paused until all agents have reported theirs", reason=reason, node=node)
         self._restores = self._deps.informers.restores
-        self._all_nodes, self._complete = True, False
-        self._report_versions.clear()
+        self._all_nodes, self._complete, self._asked, self._reported = True, False, False, False
+        self._index.request = new_uuid(self._deps.rng)
         self._on_restart()
+        if self._required:
+            self._on_ask()
         self.wake()
 
     def wake(self) -> None:
-        """Check the replies now."""
+        """Check the answers now."""
         self._wake.set()
-
-    def on_node(self, node: Node) -> None:
-        """Store an agent's report. A slice that its latest report does not list any more is not in use."""
-        report, version = slice_report(node), version_number(node.metadata.resource_version)
-        if report is None and self._ownership.has_report_of_former_node(node):
-            self._unreported.add(node.metadata.name)
-            self.wake()
-        if report is None or version < self._report_versions.get(node.metadata.uid, 0):
-            return
-        self._report_versions[node.metadata.uid] = version
-        complete = self._complete or report.inventory == self._request_id
-        self._ownership.set_reported(node, report.lost, complete=complete)
-        if not self._complete:
-            self.wake()
 
     async def run(self) -> None:
         """Ask whenever it is necessary, until cancelled."""
         while True:
-            await self._wake.wait()
-            await asyncio.sleep(BATCH_DELAY)
-            self._wake.clear()
-            while self._unreported or not self.complete:
-                try:
-                    await self._ask_unreported()
-                    await self._collect()
-                except (ApiError, Unreachable) as error:
-                    log.info("slice inventory failed, retrying", error=error)
-                await self._pause()
-
-    async def _ask_unreported(self) -> None:
-        while self._unreported:
-            name = min(self._unreported)
-            await self._annotate(name, self._request_id)
-            self._unreported.discard(name)
-
-    async def _pause(self) -> None:
-        if self._unreported or not self._complete:
             with suppress(TimeoutError):
-                async with asyncio.timeout(POLL_INTERVAL):
+                async with asyncio.timeout(POLL_INTERVAL if self.collecting else None):
                     await self._wake.wait()
                     await asyncio.sleep(BATCH_DELAY)
             self._wake.clear()
+            if self.collecting:
+                try:
+                    await self._collect()
+                except (ApiError, Unreachable) as error:
+                    log.info("slice inventory failed, retrying", error=error)
+                    await asyncio.sleep(POLL_INTERVAL)
 
     async def _collect(self) -> None:
-        """Ask nodes that were not asked, and read the replies from a quorum read."""
-        if self.complete:
+        request, now = self._index.request, asyncio.get_running_loop().time()
+        if not self._asked or now >= self._begun + self._repeats * REPEAT_INTERVAL:
+            await self._ask(request)
+        if request != self._index.request:
             return
-        request_id, common = self._request_id, self._deps.settings.common
-        nodes = (await self._kube.list(NODES)).items
-        asked = [each for each in nodes if self._all_nodes or self._lacks_slice(each)]
-        await self._ask(asked, request_id)
-        for each in nodes:
-            self.on_node(each)
-        if request_id != self._request_id:
+        if not self._is_due(self._deps.nodes.values()):
             return
-        silent = [each.metadata.name for each in asked if not _has_replied(each, request_id)]
-        waited = asyncio.get_running_loop().time() - self._begun
-        timeout = common.inventory_timeout if self._all_nodes else min(STARTUP_TIMEOUT, common.node_gc_delay)
-        if waited < timeout and (silent or (self._restored and waited < common.node_gc_delay)):
+        nodes = (await self._deps.kube.list(NODES)).items  # a quorum read: the cache may lack a Node
+        if request != self._index.request or not self._is_due(nodes):
             return
+        silent = self._silent(nodes)
         if silent:
-            log.warning("nodes did not reply to the slice inventory, using their Leases", nodes=", ".join(silent))
+            log.warning(
+                "nodes did not answer the slice inventory: what NodeSlices show of them counts, and slices that only"
+                " they know may be assigned to others; check podpool's agent on these nodes",
+                nodes=_listed(silent),
+                count=len(silent),
+            )
         self._complete = True
         self._on_complete()
 
-    async def _ask(self, nodes: Sequence[Node], request_id: str) -> None:
-        found = [each.metadata for each in nodes]
-        names = [each.name for each in found if each.annotations.get(SLICE_INVENTORY_ANNOTATION) != request_id]
-        for begin in range(0, len(names), CONCURRENCY):
-            await asyncio.gather(*(self._annotate(name, request_id) for name in names[begin : begin + CONCURRENCY]))
+    async def _ask(self, request: str) -> None:
+        """Write the request; again while nodes are silent, because a watch may have missed it after a restore."""
+        self._repeats = self._repeats + 1 if self._asked else 1
+        scope = "all" if self._all_nodes else "ready"
+        await self._map.write({"request": request, "scope": scope, "repeats": str(self._repeats)})
+        if not self._asked and request == self._index.request:
+            self._asked, self._begun = True, asyncio.get_running_loop().time()
 
-    async def _annotate(self, node: str, request_id: str) -> None:
-        with suppress(ApiNotFound):
-            annotations = {SLICE_INVENTORY_ANNOTATION: request_id}
-            await self._kube.merge_patch(NODES, node, {"metadata": {"annotations": annotations}})
+    def _is_due(self, nodes: Collection[Node]) -> bool:
+        """Return whether no node is awaited any more."""
+        if self._map.is_excused(self._index.request):
+            return True
+        waited, delay = asyncio.get_running_loop().time() - self._begun, self._deps.settings.common.node_gc_delay
+        silent = self._silent(nodes)
+        if not self._all_nodes:
+            return not silent or waited >= min(STARTUP_TIMEOUT, delay)
+        if waited >= STARTUP_TIMEOUT:
+            silent = [each for each in silent if not self._has_no_agent(each)]
+            self._report(silent)
+        return not silent and not self._deps.informers.restored_within(delay)
+
+    def _silent(self, nodes: Collection[Node]) -> list[str]:
+        """Return the awaited nodes that have not answered."""
+        names = [each.metadata.name for each in nodes if self._all_nodes or not each.not_ready]
+        awaited = dict.fromkeys((*names, *self._index.nodes()) if self._all_nodes else names)
+        return [each for each in awaited if not self._index.has_answered(each)]
+
+    def _has_no_agent(self, name: str) -> bool:
+        """Return whether no agent has ever run on a ready node, and it cannot have slices."""
+        node, obj = self._deps.nodes.get(name), self._index.objects.get(name)
+        if node is None or node.not_ready or self._index.has_claims(name):
+            return False
+        confirmed = obj is not None and (obj.spec.former or any(each.confirmed for each in obj.spec.assignments))
+        return not confirmed and (obj is None or not obj.status.node_uid)
+
+    def _report(self, silent: list[str]) -> None:
+        """Report silent nodes, once per request."""
+        if silent and not self._reported:
+            self._reported = True
+            log.warning(
+                "no slice is assigned before these nodes have answered: check podpool's agent on them, delete Nodes"
+                " that are gone, or run `podpool slices declare-complete`",
+                nodes=_listed(silent),
+                count=len(silent),
+            )
+            self._deps.events.slice_inventory_incomplete(
+                _listed(silent), count=len(silent), namespace=self._deps.namespace
+            )
 
 
-def _has_replied(node: Node, request_id: str) -> bool:
-    report = slice_report(node)
-    return report is not None and report.inventory == request_id
+def _listed(nodes: list[str]) -> str:
+    more = f" and {len(nodes) - LISTED} more" if len(nodes) > LISTED else ""
+    return ", ".join(sorted(nodes)[:LISTED]) + more

@@ -1,10 +1,13 @@
 """Plans which slice tables the cluster's NADs need, and reports NADs that are rejected."""
 
-from podpool.api.whereabouts import NodeSlicePool
+from contextlib import suppress
+
+from podpool.api.whereabouts import NETWORK_ANNOTATION, NodeSlicePool
 from podpool.controller.deps import SliceDeps
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import parse_prefix
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames
+from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.slice_table import SliceLayout, parse_slice_size
+from podpool.whereabouts.ippool_identity import KnownNames
 from podpool.whereabouts.nad import ParsedNad, parse_nad, suggest_slice_size
 from podpool.whereabouts.network_plan import NadRejection, NetworkPlan, SliceTableKey, plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier
@@ -36,7 +39,8 @@ class NADPlanner:
                 parsed.append(result)
         slice_pools = self._deps.informers.slice_pools.cache.values()
         published = {pool.metadata.name: key for pool in slice_pools if (key := table_key(pool))}
-        self.plan, self.ready = plan_networks(parsed, published=published), True
+        subnets = self._deps.subnet_ranges.all()
+        self.plan, self.ready = plan_networks(parsed, published=published, subnets=subnets), True
         self._network_names = frozenset(each.config.network_name for each in parsed)
         for rejection in (*invalid, *self.plan.rejections):
             for involved in filter(None, map(self._nads.get, rejection.nads)):
@@ -50,6 +54,20 @@ class NADPlanner:
     def known_names(self, *networks: str) -> KnownNames:
         """Return the names that pool names may contain, with networks that no NAD has any more."""
         return KnownNames(nodes=set(self._deps.nodes), networks={*networks, *self._network_names})
+
+    def refused_ranges(self, network: str) -> list[Prefix]:
+        """Return shared ranges from which nothing new is allocated, because they overlap a subnet of the ledger."""
+        return [] if network else list(self.plan.refused_ranges)
+
+    def layouts(self, network: str) -> list[SliceLayout]:
+        """Return the slice tables of a network, also those that only NodeSlicePools show."""
+        planned = [table.layout for table in self.plan.tables if table.key.network == network]
+        for pool in self._deps.informers.slice_pools.cache.values():
+            key = table_key(pool)
+            if key and key.network == network:
+                with suppress(InvalidInput):
+                    planned.append(parse_slice_size(pool.spec.slice_size, of=key.range))
+        return planned
 
     def is_slice(self, identifier: PoolIdentifier) -> bool:
         """Return whether a range is part of a range with slices in its network."""

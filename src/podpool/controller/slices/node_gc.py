@@ -1,47 +1,54 @@
-"""Node GC of slices: deletes the slices of deleted Nodes, including those that Whereabouts' own plugins created.
+"""Node GC of slices: releases the slices of Nodes that are gone, and deletes their IPPools and Leases.
 
-Invariant: that a Node is deleted is decided on quorum reads after `node_gc_delay`, never on a cache: the Node's UID
-does not exist, no Node of that name reports the boot in which the agent took the slice, and while no Node of that name
-exists, no unfinished Pod is bound to it. It is confirmed once more after the Lease is deleted: a node that is back by
-then keeps its slice, one that comes later finds no Lease and assigns nothing. A pool without labels must also be empty.
+Invariant: that a Node is gone is decided on quorum reads after `node_gc_delay`, never on a cache: the Node's UID does
+not exist, no Node of that name reports the boot in which its agent wrote the status, and while no Node of that name
+exists, no unfinished Pod is bound to it. Nothing is released while the mass-loss breaker is open. An IPPool of
+Whereabouts' own slices is deleted only when it is empty.
 """
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from functools import partial
 
-import msgspec
-
-from podpool.api.builtin import LEASES, NODES, Lease, Node
-from podpool.api.whereabouts import IPPool
+from podpool.api.builtin import LEASES, NODES, Node
+from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, IPPool
 from podpool.controller.deps import SliceDeps
 from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
+from podpool.controller.slices.mass_loss import SliceMassLoss
 from podpool.controller.slices.nad_planner import NADPlanner
-from podpool.controller.slices.ownership import OwnedSlice, SliceOwnership
-from podpool.controller.slices.slice_reconciler import SliceLeaseReconciler
+from podpool.controller.slices.node_slices_reconciler import NodeSlicesReconciler
+from podpool.controller.slices.slice_index import SliceIndex, is_derived
+from podpool.controller.slices.slice_ownership import OwnedSlice, is_same_node
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.informer import quorum_get
 from podpool.runtime.logging import get_logger
-from podpool.whereabouts.ippool_owner import identify_pool
+from podpool.whereabouts.ippool_identity import identify_pool
+from podpool.whereabouts.object_names import PoolIdentifier
 
 log = get_logger(__name__)
 
 
 class SliceNodeGC:
-    """Deletes slices whose Node has been missing for the delay."""
+    """Releases slices whose Node has been missing for the delay."""
 
     def __init__(
-        self, deps: SliceDeps, ownership: SliceOwnership, reconciler: SliceLeaseReconciler, planner: NADPlanner
+        self,
+        deps: SliceDeps,
+        index: SliceIndex,
+        reconciler: NodeSlicesReconciler,
+        planner: NADPlanner,
+        mass_loss: SliceMassLoss,
     ) -> None:
         self._deps = deps
-        self._ownership = ownership
+        self._index = index
         self._reconciler = reconciler
         self._planner = planner
+        self._mass_loss = mass_loss
         self._missing = TwoObservations[tuple[str, str]](deps.settings.common.node_gc_delay)
-        """Missing Nodes, by name and UID; without a UID for pools without labels."""
+        """Missing Nodes, and IPPools of slices without an owner, by name and UID."""
 
     async def run(self) -> None:
         """Scan until cancelled."""
@@ -56,72 +63,104 @@ class SliceNodeGC:
     def _on_node(self, node: Node) -> None:
         name = node.metadata.name
         if any(missing == name for missing, _ in self._missing):
-            for owned in self._ownership.by_node(name):
+            for owned in self._index.of_node(name):
                 if owned.belongs_to(node):
-                    self._missing.forget((name, owned.node_uid))
+                    self._missing.forget(owned.owner)
 
     def reset(self) -> None:
         """Start the delay anew: after a restore, deleted Nodes may exist again."""
         self._missing.clear()
 
     async def scan(self) -> None:
-        """Record which Nodes are missing, and delete the slices of those that have been missing for the delay."""
-        orphaned: dict[tuple[str, str], list[OwnedSlice]] = {}
-        for owned in self._ownership.values():
-            if owned.is_held and not owned.belongs_to(self._deps.nodes.get(owned.node)):
-                orphaned.setdefault((owned.node, owned.node_uid), []).append(owned)
-        unlabelled = {pool.metadata.name: node for pool, node in self._unlabelled()}
-        missing = (*orphaned, *((node, "") for node in unlabelled.values()))
-        due = set(self._missing.observe(missing, now=asyncio.get_running_loop().time()))
-        tasks = [partial(self._try_release, orphaned[each]) for each in orphaned if each in due]
-        gone = [(name, node) for name, node in unlabelled.items() if (node, "") in due]
-        tasks += [partial(self._try_delete_unlabelled, name, node) for name, node in gone]
+        """Record which Nodes are missing, and release the slices of those that have been missing for the delay."""
+        owners = {
+            owned.owner: owned
+            for name in self._index.nodes()
+            for owned in self._index.of_node(name)
+            if not owned.belongs_to(self._deps.nodes.get(name))
+        }
+        pools = [(pool.metadata.name, pool.metadata.uid) for pool in self._leftover_pools()]
+        due = set(self._missing.observe((*owners, *pools), now=asyncio.get_running_loop().time()))
+        gone = [each for owner, each in owners.items() if owner in due]
+        if gone and not await self._may_release():
+            return
+        tasks = [partial(self._try, each.node, partial(self._release, each)) for each in gone]
+        tasks += [
+            partial(self._try, name, partial(self._delete_pool, name)) for name, uid in pools if (name, uid) in due
+        ]
         for begin in range(0, len(tasks), CONCURRENCY):
             await asyncio.gather(*(each() for each in tasks[begin : begin + CONCURRENCY]))
 
-    def _unlabelled(self) -> Iterator[tuple[IPPool, str]]:
-        """Yield empty pools of slices without labels whose Node is missing."""
-        known = self._planner.known_names()
-        for pool in self._ownership.unowned_pools.values():
-            identifier = None if pool.spec.allocations else identify_pool(pool, known)
-            if identifier is None or not identifier.node or identifier.node in known.nodes:
-                continue
-            if self._planner.is_slice(identifier):
-                yield pool, identifier.node
-
-    async def _try_release(self, slices: list[OwnedSlice]) -> None:
-        released = 0
-        for owned in slices:
-            try:
-                released += await self._release(owned)
-            except PodpoolError as error:
-                self._deps.metrics.errors.labels("slice_node_gc").inc()
-                log.info("cannot release slice, retrying", node=owned.node, pool=owned.name, error=error)
-        if released:
-            node, uid = slices[0].node, slices[0].node_uid
-            log.info("node is gone, slices released", node=node, node_uid=uid, count=released)
-            self._deps.metrics.orphans.labels("slice").inc(released)
-            self._deps.events.slices_released(node=node, uid=uid, count=released)
-
-    async def _try_delete_unlabelled(self, name: str, node: str) -> None:
+    async def _may_release(self) -> bool:
         try:
-            if await self._delete_unlabelled(name, node):
-                log.info("node is gone, its empty IPPool deleted", node=node, pool=name)
-                self._deps.metrics.orphans.labels("slice").inc()
+            return await self._mass_loss.check()
+        except PodpoolError as error:
+            log.info("cannot check for a mass loss, retrying", error=error)
+            return False
+
+    async def _try(self, name: str, release: Callable[[], Awaitable[None]]) -> None:
+        try:
+            await release()
         except PodpoolError as error:
             self._deps.metrics.errors.labels("slice_node_gc").inc()
-            log.info("cannot delete IPPool, retrying", node=node, pool=name, error=error)
+            log.info("cannot release slices, retrying", name=name, error=error)
 
-    async def _delete_unlabelled(self, name: str, node: str) -> bool:
-        """Delete a pool at the version at which it was empty, and before it the Lease of its name."""
-        pool = self._ownership.pools.get(name)
-        if pool is None or pool.spec.allocations or not await self._is_absent(node):
-            return False
-        with suppress(ApiNotFound):
-            lease = await self._deps.kube.get(LEASES, name, namespace=self._deps.namespace)
-            await self._ownership.leases.delete(self._deps.kube, lease)
-        await self._ownership.pools.delete(self._deps.kube, pool)
-        return True
+    async def _release(self, owned: OwnedSlice) -> None:
+        node, uid = owned.owner
+        if not await self._is_gone(owned):
+            return
+        slices = [each for each in self._index.of_node(node) if each.owner == owned.owner]
+        count = await self._reconciler.release(node, uid)
+        self._mass_loss.on_release(owned.owner)
+        log.info("node is gone, slices released", node=node, node_uid=uid, count=count)
+        self._deps.metrics.orphans.labels("slice").inc(count)
+        self._deps.events.slices_released(node=node, uid=uid, count=count)
+        for each in slices:
+            pool = self._index.pools.get(PoolIdentifier(range=each.slice, network=each.network, node=node).name)
+            if pool is not None and pool.metadata.labels.get(NODE_UID_LABEL) == uid:
+                await self._delete_objects(pool)
+
+    async def _is_gone(self, owned: OwnedSlice) -> bool:
+        try:
+            node = await quorum_get(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
+        except ApiNotFound:
+            return await no_pods_bound(self._deps.kube, owned.node)
+        unidentified = owned.boot_id != "" and not node.boot_id
+        return not unidentified and not is_same_node(owned.node_uid, owned.boot_id, node)
+
+    # IPPools and Leases
+
+    def _leftover_pools(self) -> Iterator[IPPool]:
+        """Yield pools of slices without an owner; of those that Whereabouts wrote, empty ones of missing Nodes."""
+        known = self._planner.known_names()
+        for pool in self._deps.informers.pools.cache.values():
+            if is_derived(pool):
+                if not self._is_owned(pool):
+                    yield pool
+                continue
+            identifier = None if pool.spec.allocations else identify_pool(pool, known)
+            if identifier and self._is_missing(identifier.node) and self._planner.is_slice(identifier):
+                yield pool
+
+    def _is_missing(self, node: str) -> bool:
+        return node != "" and self._deps.nodes.get(node) is None
+
+    def _is_owned(self, pool: IPPool) -> bool:
+        slices = self._index.of_node(pool.metadata.annotations[NODE_ANNOTATION])
+        return any(str(each.slice) == pool.spec.range for each in slices)
+
+    async def _delete_pool(self, name: str) -> None:
+        """Delete a pool at the version at which it was found, and before it the Lease of its name."""
+        pool = self._index.pools.get(name)
+        if pool is None:
+            return
+        identifier = identify_pool(pool, self._planner.known_names())
+        node = identifier.node if identifier else ""
+        unused = not self._is_owned(pool) if is_derived(pool) else not pool.spec.allocations
+        if node and unused and (is_derived(pool) or await self._is_absent(node)):
+            await self._delete_objects(pool)
+            log.info("IPPool of a slice without an owner deleted", node=node, pool=name)
+            self._deps.metrics.orphans.labels("slice").inc()
 
     async def _is_absent(self, node: str) -> bool:
         """Return whether no Node of a name exists, and no Pod is bound to it."""
@@ -131,27 +170,7 @@ class SliceNodeGC:
             return await no_pods_bound(self._deps.kube, node)
         return False
 
-    async def _release(self, owned: OwnedSlice) -> bool:
-        current = self._ownership.refresh(owned.name)
-        if current is None or current.node_uid != owned.node_uid or not await self._is_deleted(current):
-            return False
-        lease = self._ownership.leases.get(owned.name)
-        if await self._reconciler.delete(current, still_due=partial(self._is_deleted, current)):
-            self._ownership.drop_reported(owned.name)
-            return True
-        if lease is not None:
-            await self._recreate(lease)
-        return False
-
-    async def _is_deleted(self, owned: OwnedSlice) -> bool:
-        try:
-            node = await quorum_get(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
-        except ApiNotFound:
-            return await no_pods_bound(self._deps.kube, owned.node)
-        unidentified = owned.boot_id != "" and not node.boot_id
-        return not unidentified and not owned.belongs_to(node)
-
-    async def _recreate(self, lease: Lease) -> None:
-        """Create a Lease again as it was: its node was registered again while it was being deleted."""
-        meta = msgspec.structs.replace(lease.metadata, uid="", resource_version="", creation_timestamp=None)
-        self._ownership.leases.put(await self._deps.kube.create(LEASES, msgspec.structs.replace(lease, metadata=meta)))
+    async def _delete_objects(self, pool: IPPool) -> None:
+        with suppress(ApiNotFound):
+            await self._deps.kube.delete(LEASES, pool.metadata.name, namespace=self._deps.namespace)
+        await self._index.pools.delete(self._deps.kube, pool)

@@ -14,15 +14,22 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from podpool.api.meta import ObjectMeta
-from podpool.api.whereabouts import IP_POOLS, SEALED_ANNOTATION, SHARED_POOLS_SELECTOR, IPPool, IPPoolSpec
+from podpool.api.whereabouts import (
+    IP_POOLS,
+    NETWORK_ANNOTATION,
+    SEALED_ANNOTATION,
+    SHARED_POOLS_SELECTOR,
+    IPPool,
+    IPPoolSpec,
+)
 from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.nad_planner import NADPlanner
-from podpool.controller.slices.ownership import SliceOwnership
+from podpool.controller.slices.slice_index import SliceIndex
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
 from podpool.runtime.entropy import new_uuid
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION, KnownNames, identify_pool, shared_pools
+from podpool.whereabouts.ippool_identity import KnownNames, identify_pool, shared_pools
 from podpool.whereabouts.object_names import PoolIdentifier
 
 
@@ -30,11 +37,11 @@ class SharedPoolSeal:
     """Seals and unseals shared pools."""
 
     def __init__(
-        self, deps: SliceDeps, ownership: SliceOwnership, planner: NADPlanner, *, may_unseal: Callable[[], bool]
+        self, deps: SliceDeps, index: SliceIndex, planner: NADPlanner, *, may_unseal: Callable[[], bool]
     ) -> None:
         self._deps = deps
         self._kube = deps.kube
-        self._ownership = ownership
+        self._index = index
         self._planner = planner
         self._may_unseal = may_unseal
         """Whether it is known who holds slices."""
@@ -44,7 +51,7 @@ class SharedPoolSeal:
 
     def overlapping(self, network: str, ranges: Collection[Prefix]) -> tuple[IPPool, ...]:
         """Return the shared pools of a network that overlap these ranges."""
-        pools = self._ownership.unowned_pools.values()
+        pools = self._index.unowned_pools.values()
         return shared_pools(pools, network=network, ranges=ranges, known=self._planner.known_names(network))
 
     async def seal(self, network: str, ranges: Collection[Prefix]) -> None:
@@ -56,14 +63,14 @@ class SharedPoolSeal:
         if not self._searched.issuperset(identifiers):
             listed = await self._kube.list(IP_POOLS, namespace=self._deps.namespace, labels=SHARED_POOLS_SELECTOR)
             for pool in listed.items:
-                self._ownership.pools.put(pool)
+                self._index.pools.put(pool)
             self._searched.update(identifiers)
         for pool in self.overlapping(network, ranges):
             await self._seal(pool, network)
 
     async def unseal(self, network: str, *, keep: Collection[Prefix]) -> None:
         """Unseal the pools of a network that overlap no range with slices. An empty pool is deleted instead."""
-        sealed = [each for each in self._ownership.unowned_pools.values() if sealed_network(each) == network]
+        sealed = [each for each in self._index.unowned_pools.values() if sealed_network(each) == network]
         for pool in sealed if self._may_unseal() else ():
             identifier = identify_pool(pool, KnownNames())
             if identifier is None or any(identifier.range.range.overlaps(each.range) for each in keep):
@@ -73,11 +80,11 @@ class SharedPoolSeal:
                 removed = {SEALED_ANNOTATION: None, NETWORK_ANNOTATION: None}
                 await self._annotate(pool, removed, precondition=pool.metadata.resource_version)
             else:
-                await self._ownership.pools.delete(self._kube, pool)
+                await self._index.pools.delete(self._kube, pool)
 
     async def _ensure_pool(self, identifier: PoolIdentifier) -> None:
         """Create the pool of a whole range with a seal, unless it exists."""
-        pool = self._ownership.pools.get(identifier.name)
+        pool = self._index.pools.get(identifier.name)
         if pool is not None and self._is_sealed(pool):
             return
         self._searched.discard(identifier)
@@ -89,7 +96,7 @@ class SharedPoolSeal:
                 created = await self._kube.create(IP_POOLS, pool)
             except ApiAlreadyExists:
                 created = await self._kube.get(IP_POOLS, identifier.name, namespace=self._deps.namespace)
-            self._ownership.pools.put(created)
+            self._index.pools.put(created)
 
     async def _seal(self, pool: IPPool, network: str) -> None:
         """Seal a pool at whichever version it has: the response contains its allocations at that time."""
@@ -97,7 +104,7 @@ class SharedPoolSeal:
             try:
                 await self._annotate(pool, self._annotations(network))
             except ApiNotFound:
-                self._ownership.pools.remove(pool)
+                self._index.pools.remove(pool)
 
     def _is_sealed(self, pool: IPPool) -> bool:
         return pool.metadata.annotations.get(SEALED_ANNOTATION) == self._seal_id
@@ -111,7 +118,7 @@ class SharedPoolSeal:
         patch = {"metadata": {"annotations": dict(annotations)}}
         name, namespace = pool.metadata.name, self._deps.namespace
         patched = await self._kube.merge_patch(IP_POOLS, name, patch, namespace=namespace, precondition=precondition)
-        self._ownership.pools.put(patched)
+        self._index.pools.put(patched)
 
 
 def sealed_network(pool: IPPool) -> str | None:

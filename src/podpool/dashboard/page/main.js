@@ -34,6 +34,7 @@ function changed(delta) {
 
 function draw() {
   frame = 0;
+  showPanels();
   showSums();
   subnets.show();
   if (all || dirty.has("nodes")) nodes.show();
@@ -47,18 +48,37 @@ function draw() {
   document.documentElement.dataset.shown = String(Number(document.documentElement.dataset.shown ?? 0) + 1);
 }
 
+/** Hide the panels that do not apply to the cluster, and the links to them. */
+function showPanels() {
+  const hidden = { subnets: known.slicesOnly, addresses: known.slicesOnly, networks: !known.networks.length };
+  for (const [panel, without] of Object.entries(hidden)) {
+    byId(panel).hidden = without;
+    document.querySelector(`nav a[href="#${panel}"]`).hidden = without;
+  }
+}
+
 function showSums() {
-  const sum = (field) => [...known.subnets.values()].reduce((total, each) => total + (each[field] ?? 0), 0);
+  const total = (list, field) => [...list].reduce((sum, each) => sum + (each[field] ?? 0), 0);
+  const sum = (field) => total(known.subnets.values(), field);
   const waiting = [...known.nodes.values()].reduce((total, each) => total + (each.waiting ?? 0), 0);
   const headline = byId("headline");
   if (headline.textContent !== known.headline) headline.textContent = known.headline;
-  headline.closest(".hero").dataset.mood = known.waiting ? "bad" : "good";
-  const figures = [
+  headline.closest(".hero").dataset.mood = known.waiting || known.nodes_waiting ? "bad" : "good";
+  const sliced = known.networks.filter((each) => each.slice_size);
+  const withoutSlice = ["nodes without a slice", grouped(known.nodes_waiting)];
+  const figures = known.slicesOnly ? [
+    ["addresses used", grouped(total(known.networks, "used")), ` of ${grouped(total(known.networks, "size"))}`],
+    ["slices assigned", grouped(total(sliced, "assigned")), ` of ${grouped(total(sliced, "slices"))}`],
+    withoutSlice,
+    ["Pods waiting", grouped(waiting)],
+    ["nodes", grouped(known.nodes.size)],
+  ] : [
     ["Pods with an address", grouped(sum("assigned"))],
     ["Pods waiting", grouped(waiting)],
     ["idle on nodes", grouped(sum("idle"))],
     ["reserved", grouped(sum("reserved")), sum("capacity") ? ` of ${grouped(sum("capacity"))}` : ""],
     ["nodes", grouped(known.nodes.size)],
+    ...(known.nodes_waiting ? [withoutSlice] : []),
   ];
   byId("sums").replaceChildren(...figures.map(([label, figure, of]) =>
     make("div", {}, make("dt", {}, label), make("dd", {}, figure, of ? make("small", {}, of) : null))));

@@ -4,7 +4,7 @@ import { byId, count, legend, since } from "./format.js";
 
 const MANY = 240;
 const ORDERS = {
-  waiting: (a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || full(b) - full(a) || byName(a, b),
+  waiting: (a, b) => (b.waiting ?? 0) - (a.waiting ?? 0) || without(b).length - without(a).length || full(b) - full(a) || byName(a, b),
   full: (a, b) => full(b) - full(a) || byName(a, b),
   name: byName,
 };
@@ -13,9 +13,12 @@ function byName(a, b) {
   return a.name < b.name ? -1 : 1;
 }
 
+const without = (node) => node.without_slice ?? [];
 const held = (node) => (node.assigned ?? 0) + (node.idle ?? 0);
 const full = (node) => (held(node) ? (node.assigned ?? 0) / held(node) : 0);
 const length = (node) => held(node) + (node.pending ?? 0) + (node.releasing ?? 0);
+const ADDRESSES = [["assigned", "assigned"], ["idle", "idle"], ["pending", "requested"], ["releasing", "pending release"], ["waiting", "waiting Pods"]];
+const SLICES = [["assigned", "slices"], ["pending", "networks without a slice"], ["waiting", "waiting Pods"]];
 
 export class Nodes {
   constructor(known, open) {
@@ -30,7 +33,6 @@ export class Nodes {
       describe: (index) => this.describe(this.list[index]),
       open: (index) => open("node", this.list[index].name),
     });
-    legend(byId("nodes-legend"), [["assigned", "assigned"], ["idle", "idle"], ["pending", "requested"], ["releasing", "pending release"], ["waiting", "waiting Pods"]]);
     byId("node-order").addEventListener("change", () => this.show());
     this.recolour();
   }
@@ -44,11 +46,15 @@ export class Nodes {
   }
 
   show() {
-    this.list = [...this.known.nodes.values()].sort(ORDERS[byId("node-order").value]);
-    this.longest = Math.max(8, ...this.list.map(length));
+    const nodes = [...this.known.nodes.values()];
+    this.slices = this.known.slicesOnly;
+    this.list = (this.slices ? nodes.map(inSlices) : nodes).sort(ORDERS[byId("node-order").value]);
+    this.longest = Math.max(this.slices ? 1 : 8, ...this.list.map(length));
+    legend(byId("nodes-legend"), this.slices ? SLICES : ADDRESSES);
     this.grid.show(this.list.length);
     const waiting = this.list.filter((node) => node.waiting).length;
-    byId("nodes-title").textContent = `${count(this.list.length, "node")}${waiting ? `, ${waiting} with waiting Pods` : ""}`;
+    const short = this.list.filter((node) => without(node).length).length;
+    byId("nodes-title").textContent = `${count(this.list.length, "node")}${waiting ? `, ${waiting} with waiting Pods` : ""}${short ? `, ${short} without a slice` : ""}`;
   }
 
   /** Redraw waiting times. */
@@ -80,7 +86,7 @@ export class Nodes {
     }
     if (!small) this.label(pen, node, x, y, whole);
     this.bar(pen, node, x, top, whole, bar);
-    if (small && node.waiting) {
+    if (small && (node.waiting || without(node).length)) {
       pen.strokeStyle = this.colours.waiting;
       pen.lineWidth = 1.5;
       pen.strokeRect(x - 0.5, top - 1, whole + 1, bar + 2);
@@ -109,9 +115,10 @@ export class Nodes {
     pen.textBaseline = "alphabetic";
     pen.font = `${0.8 * this.em}px ${this.font}`;
     const longest = node.waiting_pods?.[0]?.since;
-    const label = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : `${node.assigned ?? 0} of ${held(node)}`;
+    const usage = without(node).length ? "no slice" : this.slices ? count(node.slices ?? 0, "slice") : `${node.assigned ?? 0} of ${held(node)}`;
+    const label = node.waiting ? `${node.waiting} wait${longest ? `, ${since(longest, this.known.at)}` : ""}` : usage;
     const wide = pen.measureText(label).width;
-    pen.fillStyle = node.waiting ? this.colours.waiting : this.colours["ink-soft"];
+    pen.fillStyle = node.waiting || without(node).length ? this.colours.waiting : this.colours["ink-soft"];
     pen.fillText(label, x + whole - wide, line);
     pen.font = `${node.gone ? "italic " : ""}560 ${0.86 * this.em}px ${this.font}`;
     pen.fillStyle = this.colours.ink;
@@ -119,8 +126,9 @@ export class Nodes {
   }
 
   describe(node) {
-    const lines = [node.name, `${node.assigned ?? 0} assigned, ${node.idle ?? 0} idle`];
-    if (node.pending) lines.push(`${node.pending} requested${node.short ? "; the subnet is full" : ""}`);
+    const lines = [node.name, this.slices ? count(node.slices ?? 0, "slice") : `${node.assigned ?? 0} assigned, ${node.idle ?? 0} idle`];
+    if (without(node).length) lines.push(`without a slice of ${without(node).join(", ")}`);
+    if (node.pending && !this.slices) lines.push(`${node.pending} requested${node.short ? "; the subnet is full" : ""}`);
     if (node.releasing) lines.push(`${node.releasing} pending release`);
     if (node.gone) lines.push("the Node object does not exist");
     if (node.waiting) {
@@ -129,6 +137,11 @@ export class Nodes {
     }
     return lines.join("\n");
   }
+}
+
+/** A node whose bar shows its slices, and the networks of which it has none. */
+function inSlices(node) {
+  return { ...node, assigned: node.slices ?? 0, pending: without(node).length };
 }
 
 function fitted(pen, text, width) {

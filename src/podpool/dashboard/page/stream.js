@@ -10,6 +10,8 @@ export class ClusterState {
     this.at = 0;
     this.headline = "";
     this.waiting = 0;
+    this.nodes_waiting = 0;
+    this.has_ledger = true;
     this.problems = {};
     this.subnets = new Map();
     this.nodes = new Map();
@@ -20,7 +22,8 @@ export class ClusterState {
   }
 
   load(snapshot) {
-    Object.assign(this, { at: snapshot.at, headline: snapshot.headline, waiting: snapshot.waiting ?? 0, problems: snapshot.problems, networks: snapshot.networks });
+    Object.assign(this, { at: snapshot.at, headline: snapshot.headline, problems: snapshot.problems, networks: snapshot.networks });
+    this.count(snapshot);
     this.subnets = new Map(snapshot.subnets.map((each) => [each.name, each]));
     this.nodes = new Map(snapshot.nodes.map((each) => [each.name, each]));
     this.series = new Map(Object.entries(snapshot.series));
@@ -32,7 +35,7 @@ export class ClusterState {
   change(delta) {
     this.at = delta.at;
     this.headline = delta.headline ?? this.headline;
-    this.waiting = delta.waiting ?? 0;
+    this.count(delta);
     this.problems = delta.problems ?? {};
     for (const each of delta.subnets ?? []) this.subnets.set(each.name, each);
     for (const name of delta.removed_subnets ?? []) [this.subnets, this.series].forEach((kept) => kept.delete(name));
@@ -42,6 +45,15 @@ export class ClusterState {
     for (const [name, sample] of Object.entries(delta.samples ?? {})) this.sample(name, sample);
     Object.assign(this.forecasts, delta.forecasts ?? {});
     this.addActivity(delta.activity ?? []);
+  }
+
+  count({ waiting = 0, nodes_waiting = 0, has_ledger = false }) {
+    Object.assign(this, { waiting, nodes_waiting, has_ledger });
+  }
+
+  /** Whether podpool serves only secondary networks here: then nothing of a ledger is shown. */
+  get slicesOnly() {
+    return !this.has_ledger && !this.subnets.size && this.networks.length > 0;
   }
 
   sample(name, sample) {

@@ -9,7 +9,7 @@ from podpool.lab.apiserver.handler import ResourceHandler, json
 from podpool.lab.apiserver.registry import ADMISSION, RBAC
 from podpool.lab.apiserver.status_errors import StatusError, forbidden, not_implemented
 from podpool.lab.apiserver.store import ObjectStore
-from podpool.runtime.host_check import requested_host
+from podpool.runtime.host_header import requested_host
 from podpool.runtime.transport import Request, Response
 
 KUBERNETES_VERSION = "1.36"

@@ -27,8 +27,8 @@ def parse_selectors(resource: ApiResource, labels: str, fields: str) -> Selector
     """Parse both selectors of a request."""
     requirements = [_label(each.strip()) for each in _COMMA.split(labels) if each.strip()]
     requirements += [_field(resource, each.strip()) for each in fields.split(",") if each.strip()]
-    if not requirements:
-        return match_all
+    if len(requirements) < 2:
+        return requirements[0] if requirements else match_all
     return lambda obj: all(matches(obj) for matches in requirements)
 
 
@@ -65,6 +65,8 @@ def _field(resource: ApiResource, text: str) -> Selector:
     path, operator, wanted = found.groups()
     if path not in resource.selectable_fields:
         raise bad_request(f"field label not supported: {path}")
+    if (path, operator != "!=") == ("metadata.name", True):  # each write is matched with the watches of all nodes
+        return lambda obj: bool(obj["metadata"].get("name") == wanted)
     steps = path.split(".")
     return lambda obj: (_text(obj, steps) == wanted) is (operator != "!=")
 

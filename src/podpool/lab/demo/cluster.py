@@ -17,7 +17,7 @@ from podpool.api.crds import crd_manifests, multus_crd_manifest
 from podpool.cni.install import install, plugin_content
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import parse_settings
-from podpool.kube import api_connection
+from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
 from podpool.lab.demo.api_server import ApiProcess
@@ -72,7 +72,7 @@ class DemoCluster:
         self.subnet = m.SubnetName(network=NETWORK, name=SUBNET)
         self._sockets = Path(tempfile.mkdtemp(prefix="podpool-up-"))  # the path of a socket must be short
         self._ledger_transport = HttpTransport(self.ledger_url)
-        self.transport = api_connection.from_kubeconfig(api.kubeconfig)
+        self.transport = client_config.from_kubeconfig(api.kubeconfig)
         self.kube = KubeClient(self.transport)
         token_file = home.file("ledger.db.admin-token")
         transport, rng = self._ledger_transport, entropy.system_random()

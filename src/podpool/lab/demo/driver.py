@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS, ClusterSubnet, NodeNetworkConfig, agent_report
-from podpool.api.builtin import LEASES, NODES, PODS, Lease, Pod
+from podpool.api.builtin import LEASES, NODES, PODS, Pod
 from podpool.api.multus import NETWORK_ATTACHMENTS
-from podpool.api.whereabouts import NODE_UID_LABEL
+from podpool.api.node_slices import NODE_SLICES, NodeSlices
 from podpool.core.errors import PodpoolError
 from podpool.inspect import audit
 from podpool.inspect.audit import AuditReport, confirmed
@@ -100,7 +100,7 @@ class DemoDriver:
         self._nncs: Informer[NodeNetworkConfig] = Informer(cluster.kube, NODE_NETWORK_CONFIGS, rng=rng)
         self._subnets: Informer[ClusterSubnet] = Informer(cluster.kube, CLUSTER_SUBNETS, rng=rng)
         self._nodes: Informer[objects.DemoNode] = Informer(cluster.kube, objects.DEMO_NODES, rng=rng)
-        self._leases: Informer[Lease] = Informer(cluster.kube, LEASES, rng=rng, labels=NODE_UID_LABEL)
+        self._slices: Informer[NodeSlices] = Informer(cluster.kube, NODE_SLICES, rng=rng)
         self.alive = dict.fromkeys(self.settings.node_names)
         self.kubelets = DemoKubelets(
             cluster.transport,
@@ -117,7 +117,7 @@ class DemoDriver:
     async def run(self) -> None:
         """Run informers, node Leases and kubelets."""
         async with asyncio.TaskGroup() as group:
-            for each in (self.pods, self._nncs, self._subnets, self._leases, self._nodes, self.events):
+            for each in (self.pods, self._nncs, self._subnets, self._slices, self._nodes, self.events):
                 group.create_task(each.run())
             group.create_task(self._renew_leases())
             group.create_task(self._poll_subnet())
@@ -190,9 +190,9 @@ class DemoDriver:
     def nodes_with_slice(self) -> set[str]:
         """Return the nodes that hold a slice of the secondary network."""
         return {
-            each.spec.holder_identity.partition("/")[0]
-            for each in self._leases.cache.values()
-            if each.spec.holder_identity
+            each.metadata.name
+            for each in self._slices.cache.values()
+            if any(slice_.held and not slice_.returned for slice_ in each.status.slices)
         }
 
     async def create_pods(self, count: int, *, node: str = "", interfaces: int = 0) -> list[str]:

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from podpool.agent.scaling import ScalingMode
-from podpool.core.batch_policy import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
+from podpool.core.batch_ladder import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.quantities import show_share
 from podpool.core.ranges import parse_prefix
 from podpool.core.scaling import Scaler, target

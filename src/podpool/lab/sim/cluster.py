@@ -17,12 +17,13 @@ from podpool.agent.state_lock import acquire_lock
 from podpool.agent.underlay_poller import NMAgentClient
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
+from podpool.api.node_slices import CONFIRM_LOSS_ANNOTATION, INVENTORY_CONFIG_MAP
 from podpool.controller.controller import Controller
 from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
 from podpool.lab.apiserver.handler import ResourceHandler
-from podpool.lab.apiserver.registry import BUILTIN, CRDS, PODS
+from podpool.lab.apiserver.registry import BUILTIN, CONFIG_MAPS, CRDS, PODS
 from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
 from podpool.lab.sim import nads
 from podpool.lab.sim.container_runtime import SimRuntime
@@ -31,7 +32,7 @@ from podpool.lab.sim.interceptor import AgentInterceptor, ApiErrorInjector
 from podpool.lab.sim.kubelet import AgentSocket, PodNetworks, PodStatusReporter, SimKubelet
 from podpool.lab.sim.ledger_host import SUBNET, LedgerHost
 from podpool.lab.sim.machine import MachineClock, SimMachine, SimProcess
-from podpool.lab.sim.network import SimNetwork, SimService
+from podpool.lab.sim.network import SimNetwork, SimService, SimTransport
 from podpool.lab.sim.oracle import AddressOracle, Violation
 from podpool.lab.sim.profiles import SimConfig
 from podpool.lab.sim.underlay import SimUnderlay
@@ -42,6 +43,8 @@ CONFIG_HASH, CONFIG_MIRROR = "kubernetes.io/config.hash", "kubernetes.io/config.
 SEGMENT_BYTES = 1500
 """The size at which an agent compacts its journal: small, so that it happens often in a run."""
 NODES = next(each for each in BUILTIN if each.plural == "nodes")
+NODE_LIFECYCLE_INTERVAL, NODE_GRACE_SECONDS = 1.0, 5.0
+"""Seconds between two looks at all Nodes, and seconds without its kubelet after which a Node is not ready."""
 
 
 def _runtime_uid(meta: Mapping[str, Any]) -> str:
@@ -53,12 +56,16 @@ class SimHost:
     """One machine of the cluster, and what runs on it."""
 
     def __init__(self, machine: SimMachine) -> None:
+        self.node = machine.name
+        """The name of its Node; the machine has another name when it is cut off."""
         self.machine = machine
         self.socket = AgentSocket()
         self.runtime = SimRuntime()
         self.agent: Agent | None = None
         self.agent_process: SimProcess | None = None
         self.kubelet: SimKubelet | None = None
+        self.transports: list[SimTransport] = []
+        """The connections of its agents to the API server."""
         self.reads: dict[str, float] = {}
         """When the last answered confirming reads of this boot were sent, by resource."""
         self.isolated_pods: dict[str, str] | None = None
@@ -95,6 +102,8 @@ class SimCluster:
         self.underlay_service = SimService(f"{name}underlay")
         self.underlay = SimUnderlay(self.loop, self.rng("fabric")) if self.config.underlay else None
         self.hosts: dict[str, SimHost] = {}
+        self.cut_off_hosts: dict[str, SimHost] = {}
+        """Machines that are cut off for good, by their present names; others may have their Nodes' names."""
         self.controllers: dict[str, SimProcess] = {}
         self.checks: list[Callable[[], None]] = []
         """Called periodically."""
@@ -103,6 +112,10 @@ class SimCluster:
         self.restores = 0
         """How often the API server was restored from a copy."""
         self.restored_at = -math.inf
+        self.confirms_losses = False
+        """Whether an operator confirms a mass loss of nodes."""
+        self.edited_ippools: dict[str, str] = {}
+        """The IPPools that a person or a third party edited or deleted, with the version that they left."""
         self._pods: dict[str | None, dict[str, str]] = {}
         """The unfinished Pods of each node, as of `_pods_version`."""
         self._pods_version = (-1, -1)
@@ -135,6 +148,47 @@ class SimCluster:
             self.loop.create_task(self.ledger_host.run_operator())
         for number in range(self.config.controllers):
             self.start_controller(f"{self.name}controller-{number}")
+        if self.config.slices:
+            self.loop.create_task(self._run_node_lifecycle())
+
+    async def _run_node_lifecycle(self) -> None:
+        """Report which Nodes are ready, as kubelets and the node lifecycle controller do."""
+        reported: dict[str, float] = {}
+        while True:
+            await asyncio.sleep(NODE_LIFECYCLE_INTERVAL)
+            for name in list(self.nodes()) if self.api.up else ():
+                host = self.hosts.get(name)
+                paused = host is not None and any(each.backlog is not None for each in host.machine.running("kubelet"))
+                if host and not paused and not self.network.is_partitioned(name, self.api.name):
+                    reported[name] = self.loop.time()
+                silent = self.loop.time() - reported.setdefault(name, self.loop.time())
+                self._set_ready(name, "Unknown" if silent > NODE_GRACE_SECONDS else "True")
+            if self.confirms_losses and self.api.up:
+                self._confirm_loss()
+
+    def _confirm_loss(self) -> None:
+        """Confirm a mass loss of nodes as an operator does, who knows that the machines are gone."""
+        key = f"kube-system/{INVENTORY_CONFIG_MAP}"
+        inventory = self.store.objects("", "configmaps").get(key, {})
+        loss = inventory.get("data", {}).get("loss")
+
+        def confirm(obj: Any) -> Any:  # noqa: ANN401  JSON
+            meta = obj["metadata"]
+            notes = {**meta.get("annotations", {}), CONFIRM_LOSS_ANNOTATION: loss}
+            return {**obj, "metadata": {**meta, "annotations": notes}}
+
+        if loss:
+            self.store.update(CONFIG_MAPS, key, confirm)
+
+    def _set_ready(self, name: str, ready: str) -> None:
+        conditions = [{"type": "Ready", "status": ready}]
+        if self.nodes()[name].get("status", {}).get("conditions") != conditions:
+            self.store.update(
+                NODES,
+                name,
+                lambda node: {**node, "status": {**node.get("status", {}), "conditions": conditions}},
+                subresource="status",
+            )
 
     def start_api(self) -> None:
         """Start the API server on its stored objects."""
@@ -225,6 +279,7 @@ class SimCluster:
         host = self.hosts[name]
         process = host.machine.start("agent")
         transport = self.network.transport(name, self.api)
+        host.transports.append(transport)
         underlay = NMAgentClient(self.network.transport(name, self.underlay_service)) if self.underlay else None
         deps = AgentDeps(
             node=name,
@@ -268,11 +323,33 @@ class SimCluster:
         self.hosts[name].isolated_pods = self.pods_on(name)
         self.network.partition(name, "api")
 
+    def cut_off(self, name: str) -> SimHost:
+        """Cut off a machine for good, so that another one can have the name of its Node; its Pods run on."""
+        host = self.hosts.pop(name)
+        host.isolated_pods = self.pods_on(name)
+        self._streams += 1
+        host.machine.name = f"{name} (cut off {self._streams})"
+        self.cut_off_hosts[host.machine.name] = host
+        self.oracle.rename(name, host.machine.name)
+        for transport in host.transports:
+            transport.source = host.machine.name
+        self.network.partition(host.machine.name, self.api.name)
+        return host
+
+    def end(self, host: SimHost) -> None:
+        """End a machine that was cut off."""
+        for process in host.machine.processes:
+            process.kill()
+        self.oracle.release_machine(host.machine.name)
+        self.cut_off_hosts.pop(host.machine.name)
+
     def register(self, name: str) -> None:
         """Create a machine's Node, or report its new boot ID, as its kubelet does."""
         status = {"nodeInfo": {"bootID": self.hosts[name].machine.boot_id}}
         if name in self.nodes():
-            self.store.update(NODES, name, lambda node: {**node, "status": status}, subresource="status")
+            self.store.update(
+                NODES, name, lambda node: {**node, "status": {**node.get("status", {}), **status}}, subresource="status"
+            )
         else:
             self.store.create(NODES, {"metadata": {"name": name}, "status": status})
 

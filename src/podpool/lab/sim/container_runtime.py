@@ -47,41 +47,48 @@ class SimRuntime:
         self.hidden: set[str] = set()
         """Sandboxes that run, but are not listed, as if the runtime had lost its state."""
         self.namespaces_visible = True
-        """Whether the agent sees the files of network namespaces."""
+        """Whether the agent sees the files of network namespaces, else an empty directory."""
+        self.namespace_directory_visible = True
+        """Whether the agent sees the directory of network namespaces."""
         self.lost: dict[str, LostDel] = {}
         """Sandboxes without a DEL."""
-        self._listed: set[str] = set()
+        self._listed: dict[str, str] = {}
+        """The Pod UID of each listed sandbox."""
         self._listed_at: dict[str, float] = {}
         self._namespaces: set[str] = set()
 
-    async def list_sandboxes(self) -> frozenset[str]:
-        """Return the listed sandboxes, or those of another runtime."""
+    async def list_sandboxes(self) -> dict[str, str]:
+        """Return the Pod UIDs of the listed sandboxes, or of those of another runtime."""
         if self.socket is SocketState.NOTHING:
             raise Unreachable("the runtime", "connection refused")
-        return frozenset(self._listed - self.hidden if self.socket is SocketState.RUNTIME else {"of-another-runtime"})
+        if self.socket is SocketState.OTHER_RUNTIME:
+            return {"of-another-runtime": "uid-of-another-runtime"}
+        return {sandbox: uid for sandbox, uid in self._listed.items() if sandbox not in self.hidden}
 
     async def netns_gone(self, paths: Collection[str]) -> frozenset[str]:
-        """Return the network namespaces that do not exist."""
+        """Return the network namespaces that do not exist, as far as the agent sees them."""
+        if not self.namespace_directory_visible:
+            return frozenset()
         return frozenset(paths) - (self._namespaces if self.namespaces_visible else set())
 
     def lists_any(self, sandboxes: Iterable[str]) -> bool:
         """Return whether it lists one of these sandboxes."""
-        return not self._listed.isdisjoint(sandboxes)
+        return any(each in self._listed for each in sandboxes)
 
     def create(self, sandbox: str) -> None:
         """Create a sandbox with its network namespace."""
         self._namespaces.add(netns_path(sandbox))
 
-    async def complete(self, sandbox: str) -> None:
+    async def complete(self, sandbox: str, pod_uid: str) -> None:
         """List a sandbox, after the rest of its ADD chain."""
         if self.chain_seconds:
             await asyncio.sleep(self.chain_seconds)
-        self._listed.add(sandbox)
+        self._listed[sandbox] = pod_uid
         self._listed_at[sandbox] = asyncio.get_running_loop().time()
 
     def remove(self, sandbox: str) -> None:
         """Remove a sandbox with its network namespace."""
-        self._listed.discard(sandbox)
+        self._listed.pop(sandbox, None)
         self._namespaces.discard(netns_path(sandbox))
 
     def lose(self, sandbox: str, pod_uid: str) -> None:

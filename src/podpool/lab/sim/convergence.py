@@ -102,7 +102,9 @@ def _check_served(cluster: SimCluster) -> None:
     subnet = cluster.ledger_host.subnet_now()
     free = subnet.capacity - subnet.reserved - subnet.reserved_for_primaries
     agents = [host.agent for host in cluster.hosts.values() if host.agent]
-    idle = 0 if cluster.has_scaler_override() else sum(agent.pool.free for agent in agents)
+    used = {use.address for use in cluster.oracle.uses()}  # after a loss of the journal an agent has no record of some
+    unused = sum(grant.address not in used for agent in agents for grant in agent.pool.grants.free())
+    idle = 0 if cluster.has_scaler_override() else unused
     for name in cluster.nodes():
         served = cluster.oracle.uses_on(name)
         waiting = [pod for pod in cluster.pods_on(name).values() if pod not in served]

@@ -5,8 +5,11 @@ from typing import Any
 
 from podpool.api.azure import AGENT_ANNOTATION
 from podpool.api.builtin import LEASES
+from podpool.api.node_slices import Assignment
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
+from podpool.lab.apiserver.registry import CONFIG_MAPS
 from podpool.lab.sim.cluster import SimCluster
+from podpool.lab.sim.slice_state import held_slices, node_slices, owned
 
 
 def dump_state(cluster: SimCluster) -> str:
@@ -24,12 +27,39 @@ def _lines(cluster: SimCluster) -> Iterator[str]:
     yield f"partitions: {', '.join(' - '.join(pair) for pair in cluster.network.partitions()) or 'none'}"
     for name in sorted({*cluster.hosts, *cluster.nodes(), *cluster.nncs()}):
         yield from _machine(cluster, name)
-    for kind in (LEASES, IP_POOLS, NODE_SLICE_POOLS) if cluster.config.slices else ():
-        for key, each in cluster.store.objects(kind.group, kind.plural).items():
-            meta = each["metadata"]
+    yield from _slices(cluster) if cluster.config.slices else ()
+
+
+def _slices(cluster: SimCluster) -> Iterator[str]:
+    for name, of in node_slices(cluster).items():
+        spec, status = of.spec, of.status
+        terminating = ", terminating" if of.metadata.deletion_timestamp else ""
+        yield f"NodeSlices {name}: UID {_short(spec.node_uid)}{terminating}, version {of.metadata.resource_version}"
+        for each in owned(name, of):
+            former = f"former {_short(each.node_uid)}: " if each.former else ""
+            yield f"  {former}{_assignment(each.assignment)}"
+        rolled_back = f", rolled back from {status.rolled_back}" if status.rolled_back else ""
+        boot = f"boot {_short(status.boot_id)}, UID {_short(status.node_uid)}"
+        yield f"  status: protocol {status.protocol}, {boot}, inventory {_short(status.inventory)}{rolled_back}"
+        for shown in status.slices:
+            states = [name for name in ("held", "in_use", "returned") if getattr(shown, name)]
+            acknowledgement = _short(shown.acknowledgement) or "none"
+            yield f"    {_short(shown.id)} {shown.slice}: acknowledgement {acknowledgement}, {' '.join(states)}"
+    for name, host in cluster.hosts.items():
+        held = ", ".join(f"{_short(each.assignment)} {each.slice}" for each in held_slices(host))
+        yield f"journal of {name}: {held or 'no slice'}"
+    for kind in (IP_POOLS, NODE_SLICE_POOLS, CONFIG_MAPS, LEASES):
+        for key, obj in cluster.store.objects(kind.group, kind.plural).items():
+            meta = obj["metadata"]
             labels = {**meta.get("annotations", {}), **meta.get("labels", {})}
-            fields = labels | each.get("spec", {}) | each.get("status", {})
+            fields = labels | obj.get("spec", {}) | obj.get("status", {}) | obj.get("data", {})
             yield f"{kind.kind} {key}: {', '.join(f'{name} {value}' for name, value in fields.items())}"
+
+
+def _assignment(each: Assignment) -> str:
+    leaves = f", to be returned: {each.return_reason}" if each.return_reason else ""
+    confirmed = f"confirmed {_short(each.confirmed)}" if each.confirmed else "not confirmed"
+    return f"{_short(each.id)} {each.network} {each.slice} of {each.range}: {confirmed}{leaves}"
 
 
 def _ledger(cluster: SimCluster) -> Iterator[str]:

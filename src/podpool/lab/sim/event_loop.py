@@ -250,6 +250,10 @@ class VirtualLoop(Loop):
         """Record an exception that no code awaited: a background task without an owner is a bug."""
         self.failures.append(context)
 
+    def get_exception_handler(self) -> Callable[[Any, dict[str, Any]], None]:
+        """Return what records an exception: a defect that a component survives is a failure as well."""
+        return lambda _loop, context: self.call_exception_handler(context)
+
     def is_running(self) -> bool:
         """Return whether the loop runs."""
         return self._running

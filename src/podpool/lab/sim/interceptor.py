@@ -1,8 +1,8 @@
 """Interceptors of API requests: one checks what an agent knew when it wrote, one injects API errors.
 
 After each start an agent may change its request only after it has read its Pods, its NNC and its subnet. Its
-confirmation counts from when it sent the last answered quorum reads of its Node and NNC. The interceptor sees which
-requests were answered, not what the agent concluded.
+confirmation counts from when it sent the last answered quorum reads of its Node and NNC, or NodeSlices. The interceptor
+sees which requests were answered, not what the agent concluded.
 """
 
 import asyncio
@@ -17,6 +17,8 @@ from podpool.runtime.transport import Handler, Request, Response, Transport
 
 REQUIRED_READS = ("pods", "nodenetworkconfigs", "clustersubnets")
 CONFIRMING_READS = ("nodes", "nodenetworkconfigs")
+SLICE_CONFIRMING_READS = ("nodes", "nodeslices")
+FAILING_PATCHES = {"ippools", "leases", "nodeslices"}
 INJECTED_ERRORS = {409: "Conflict", 422: "Invalid", 500: "InternalError"}
 
 
@@ -41,13 +43,22 @@ class AgentInterceptor:
             self._report(Violation("complete input", detail))
         sent = asyncio.get_running_loop().time()
         response = await self._transport.send(request)
-        if request.method == "GET" and response.status == 200:
+        if response.status == 200:
             parts = request.path.split("/")
-            self._known.update(each for each in REQUIRED_READS if each in parts)
-            for each in CONFIRMING_READS:
-                if parts[-2:] == [each, self._machine]:
-                    self._reads[each] = max(sent, self._reads.get(each, sent))  # responses may be reordered
+            if request.method == "GET":
+                self._known.update(each for each in REQUIRED_READS if each in parts)
+            read = _confirming_read(request.method, parts, self._machine)
+            if read:
+                self._reads[read] = max(sent, self._reads.get(read, sent))  # responses may be reordered
         return response
+
+
+def _confirming_read(method: str, parts: list[str], machine: str) -> str | None:
+    """Return the resource that a request reads by name, or writes over the version that was read."""
+    if method == "PATCH" and parts[-3:] == ["nodeslices", machine, "status"]:
+        return "nodeslices"
+    found = parts[-2] if len(parts) > 1 and parts[-1] == machine else None
+    return found if method == "GET" and found in {*CONFIRMING_READS, *SLICE_CONFIRMING_READS} else None
 
 
 def _changes_request(request: Request) -> bool:
@@ -57,7 +68,7 @@ def _changes_request(request: Request) -> bool:
 
 
 class ApiErrorInjector:
-    """Wraps an API server, and fails a share of the patches of IPPools and Leases."""
+    """Wraps an API server, and fails a share of the patches of NodeSlices, IPPools and Leases."""
 
     def __init__(self, handler: Handler, rng: random.Random) -> None:
         self.share = 0.0
@@ -67,7 +78,7 @@ class ApiErrorInjector:
 
     async def __call__(self, request: Request) -> Response:
         """Return an injected error, or the server's response."""
-        affected = self.share and request.method == "PATCH" and {"ippools", "leases"} & {*request.path.split("/")}
+        affected = self.share and request.method == "PATCH" and FAILING_PATCHES & {*request.path.split("/")}
         if not affected or self._rng.random() >= self.share:
             return await self._handler(request)
         code = self._rng.choice(sorted(INJECTED_ERRORS))

@@ -148,6 +148,7 @@ class SimKubelet:
     def start(self) -> None:
         """Start on a machine that has just booted, without sandboxes."""
         self._sandboxes.clear()
+        self._outliving.clear()
         self._configs.clear()
         self._busy.clear()
         self._start_process()
@@ -213,7 +214,7 @@ class SimKubelet:
             await self._delete(sandbox, uid, pod)
             await asyncio.sleep(RETRY_SECONDS * self._rng.uniform(0.8, 1.2))
         else:
-            await self._runtime.complete(sandbox)
+            await self._runtime.complete(sandbox, uid)
         self._busy.pop(uid, None)
         if addresses and self._networks.report_delay:
             await asyncio.sleep(self._rng.uniform(0.0, self._networks.report_delay))

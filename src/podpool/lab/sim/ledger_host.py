@@ -10,11 +10,11 @@ from collections.abc import Callable, Coroutine
 from functools import cache
 from typing import Any, TypeVar
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.lab.sim.machine import MachineClock, SimProcess
 from podpool.lab.sim.network import SimNetwork, SimService
 from podpool.lab.sim.profiles import SimConfig
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
 from podpool.ledger.http.handler import LedgerHandler
 from podpool.ledger.messages import NetworkContainerRecord, SubnetGrowth, SubnetName, SubnetSpec, SubnetState

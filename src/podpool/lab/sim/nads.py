@@ -80,15 +80,22 @@ def create_all(store: ObjectStore, config: SimConfig) -> None:
 
 def write(store: ObjectStore, network: AttachedNetwork, size: str = SLICE_SIZES[0]) -> None:
     """Create or replace a NAD; without a slice size all nodes share its range."""
-    slice_size = {} if network.shared or not size else {"node_slice_size": size}
-    ipam = {"type": "whereabouts", "network_name": network.name, "range": network.range, **slice_size}
-    config = {"cniVersion": "1.0.0", "name": network.name, "type": "macvlan", "ipam": ipam}
-    spec = {"config": json.dumps(config)}
-    if network.key in _nads(store):
-        store.update(store.registry.of(NETWORK_ATTACHMENTS), network.key, lambda old: {**old, "spec": spec})
+    write_as(store, network, network.name, network=network.name, size=size)
+
+
+def write_as(
+    store: ObjectStore, attached: AttachedNetwork, name: str, *, network: str, size: str = SLICE_SIZES[0]
+) -> None:
+    """Create or replace a NAD of a name, with the range of a network, perhaps for another one."""
+    named = {"network_name": network} if network else {}
+    slice_size = {} if attached.shared or not size else {"node_slice_size": size}
+    ipam = {"type": "whereabouts", **named, "range": attached.range, **slice_size}
+    spec = {"config": json.dumps({"cniVersion": "1.0.0", "name": name, "type": "macvlan", "ipam": ipam})}
+    if f"default/{name}" in _nads(store):
+        store.update(store.registry.of(NETWORK_ATTACHMENTS), f"default/{name}", lambda old: {**old, "spec": spec})
     else:
         head = {"apiVersion": NETWORK_ATTACHMENTS.api_version, "kind": NETWORK_ATTACHMENTS.kind}
-        nad = {**head, "metadata": {"name": network.name}, "spec": spec}
+        nad = {**head, "metadata": {"name": name}, "spec": spec}
         store.create(store.registry.of(NETWORK_ATTACHMENTS), nad, namespace="default")
 
 

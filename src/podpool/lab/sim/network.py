@@ -170,14 +170,15 @@ class SimTransport:
 
     def __init__(self, network: SimNetwork, source: str, target: SimService) -> None:
         self._network = network
-        self._source = source
+        self.source = source
+        """The name of the sender, on which partitions depend."""
         self._target = target
 
     async def send(self, request: Request) -> Response:
         """Deliver a request, and return the head of its response."""
         network, conditions = self._network, self._network.conditions
         if request.method != "GET":
-            network.writes[self._source, self._target.name, f"{request.method} {request.path}"] += 1
+            network.writes[self.source, self._target.name, f"{request.method} {request.path}"] += 1
         copies = 2 if network.rng.random() < conditions.duplication else 1
         outcomes = [network.loop.create_future() for _ in range(copies)]
         for outcome in outcomes:
@@ -200,7 +201,7 @@ class SimTransport:
 
     async def _exchange(self, request: Request) -> "_Answered":
         network, conditions = self._network, self._network.conditions
-        await network.transit(self._source, self._target.name)
+        await network.transit(self.source, self._target.name)
         if network.has_holds:
             await network.wait_for_holds(self._message(request), response=False)
         if network.rng.random() < conditions.request_loss:
@@ -236,12 +237,12 @@ class SimTransport:
 
     async def transit_back(self, request: Request) -> None:
         """Take the time of a response, or of a piece of one."""
-        await self._network.transit(self._target.name, self._source)
+        await self._network.transit(self._target.name, self.source)
         if self._network.has_holds:
             await self._network.wait_for_holds(self._message(request), response=True)
 
     def _message(self, request: Request) -> NetworkMessage:
-        return NetworkMessage(self._source, self._target.name, request)
+        return NetworkMessage(self.source, self._target.name, request)
 
     def unreachable(self, reason: str) -> Unreachable:
         """Return the error that the sender gets."""

@@ -100,6 +100,12 @@ class AddressOracle:
             if use.machine == machine:
                 self.release(machine, use.sandbox)
 
+    def rename(self, machine: str, name: str) -> None:
+        """Give a machine another name."""
+        for address, use in self._uses.items():
+            if use.machine == machine:
+                self._uses[address] = msgspec.structs.replace(use, machine=name)
+
     def uses(self) -> tuple[AddressUse, ...]:
         """Return the addresses in use."""
         return tuple(self._uses.values())

@@ -86,6 +86,8 @@ class Profile(msgspec.Struct, frozen=True, kw_only=True):
     """Pods that a `bind-burst` binds."""
     max_fault_seconds: float = 40.0
     """Seconds that a fault lasts at most; a partition of a node lasts ten times as long."""
+    outliving_factor: float = 1.0
+    """How many times longer than other faults sandboxes outlive their Pods."""
     weights: dict[str, int]
     message_loss: float = 0.02
     message_duplication: float = 0.02
@@ -124,6 +126,8 @@ LOST_DELS = (
 OUTLIVING_SANDBOXES = {"outlive-pod": 6}
 """Not in shared ranges, where the controller releases what no Pod has, as Whereabouts does."""
 SOCKET_FAULTS = {"wrong-runtime-socket": 4, "close-runtime-socket": 4}
+REPLACEMENTS = {"replace-cut-off": 10}
+"""Not together with restores of the API server: a copy may show the Node of the machine that runs on."""
 JOURNAL_FAULTS = {"lose-journal": 2, "damage-journal": 2}
 """Not together with restores of the API server: then no component knows what was assigned."""
 
@@ -194,7 +198,12 @@ PROFILES = {
     ),
     "narrow": _NARROW,
     "narrow-tight": _with_config(_NARROW, cidr="10.0.0.0/28"),
-    "narrow-damaged-journals": _with_config(_with_events(_NARROW, JOURNAL_FAULTS), pod_status_ips=True),
+    "narrow-damaged-journals": msgspec.structs.replace(
+        _with_config(_with_events(_NARROW, JOURNAL_FAULTS | OUTLIVING_SANDBOXES), pod_status_ips=True),
+        duration=200.0,
+        events=60,
+        outliving_factor=20.0,
+    ),
     "narrow-underlay": _with_config(_NARROW, underlay=True),
     "narrow-clock-steps": msgspec.structs.replace(
         _with_config(_NARROW, settings=SLOW_CONFIRMATION_SETTINGS),
@@ -213,6 +222,7 @@ PROFILES = {
         nodes=_SLICES.nodes,
         config=msgspec.structs.replace(_LOST_DELS.config, slices=True, networks=_SLICES.config.networks),
     ),
+    "slices-replacements": _with_events(_SLICES, REPLACEMENTS),
     "slices-restores": _with_events(_SLICES, FREQUENT_API_RESTORES),
     "narrow-manual-edits": _with_events(_NARROW, MANUAL_EDITS),
     "narrow-restores": _with_events(_NARROW, FREQUENT_RESTORES),

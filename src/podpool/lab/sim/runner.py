@@ -88,6 +88,8 @@ class ScenarioRunner:
         network.conditions = NetworkConditions()
         network.heal_all()
         await self._finish_faults()
+        for cluster in self.clusters:
+            cluster.confirms_losses = True
         await self._converge()
 
     async def _finish_faults(self) -> None:

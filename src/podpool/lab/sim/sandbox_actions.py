@@ -6,6 +6,7 @@ from functools import partial
 from podpool.cni.protocol import decode_request
 from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.container_runtime import SimRuntime, SocketState
+from podpool.lab.sim.profiles import Profile
 from podpool.lab.sim.scenario import ScenarioEvent
 
 
@@ -13,6 +14,7 @@ class SandboxActions:
     """Actions on the runtime of one machine; each ends by itself."""
 
     _cluster: SimCluster
+    _profile: Profile
 
     def _after(self, seconds: float, action: Callable[[], None]) -> None:
         raise NotImplementedError
@@ -73,7 +75,7 @@ class SandboxActions:
                 uid = next(uid for uid, key in self._cluster.pods_on(event.node).items() if key == pod)
                 host.kubelet.outlive(uid, pod)
                 self._cluster.delete_pod(pod)
-                self._after(event.amount, partial(host.kubelet.end_outliving, uid))
+                self._after(self._profile.outliving_factor * event.amount, partial(host.kubelet.end_outliving, uid))
 
     def _hosts(self, event: ScenarioEvent) -> Iterator[SimHost]:
         """Return the machine of an event, if it exists."""

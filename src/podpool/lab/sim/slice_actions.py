@@ -67,12 +67,23 @@ class SliceFaultInjector(FaultInjector):
     def delete_ippools(self, event: ScenarioEvent) -> None:
         """Delete a node's IPPools."""
         for key in self._ippools_of(event.node):
+            self._cluster.edited_ippools[key] = ""
             self._cluster.store.delete(self._cluster.store.registry.of(IP_POOLS), key)
 
     def delete_nodeslicepools(self, _: ScenarioEvent) -> None:
         """Delete the NodeSlicePools."""
         for key in list(self._cluster.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)):
             self._cluster.store.delete(self._cluster.store.registry.of(NODE_SLICE_POOLS), key)
+
+    def replace_cut_off(self, event: ScenarioEvent) -> None:
+        """Replace a machine that is cut off, and runs on for a while, by a new one under the same name."""
+        if event.node in self._cluster.hosts:
+            cut_off = self._cluster.cut_off(event.node)
+            self._after(event.amount, lambda: self._cluster.end(cut_off))
+            for pod in self._cluster.pods_on(event.node).values():
+                self._cluster.delete_pod(pod)
+            self._cluster.delete_node(event.node)
+            self._after(event.amount / 2, lambda: self.join(event))
 
     # third-party plugins
 
@@ -114,7 +125,8 @@ class SliceFaultInjector(FaultInjector):
             return {**pool, "spec": {**pool["spec"], "allocations": change(pool["spec"]["allocations"])}}
 
         for key in keys:
-            self._cluster.store.update(self._cluster.store.registry.of(IP_POOLS), key, edit)
+            edited = self._cluster.store.update(self._cluster.store.registry.of(IP_POOLS), key, edit)
+            self._cluster.edited_ippools[key] = edited["metadata"]["resourceVersion"]
 
     def _ippools_of(self, node: str) -> list[str]:
         found = self._cluster.store.objects(IP_POOLS.group, IP_POOLS.plural).items()
@@ -123,7 +135,7 @@ class SliceFaultInjector(FaultInjector):
     # API errors
 
     def inject_api_errors(self, event: ScenarioEvent) -> None:
-        """Fail most patches of IPPools and Leases with various codes, for a while."""
+        """Fail most patches of NodeSlices, IPPools and Leases with various codes, for a while."""
         self._cluster.api_errors.share = ERROR_SHARE
         self._after(event.amount, self._stop_api_errors)
 

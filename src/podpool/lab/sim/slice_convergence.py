@@ -1,26 +1,41 @@
 """What must hold for node slices after the faults.
 
-Every node has one slice of each network or none is free, IPPools and NodeSlicePools show the real state, every Pod is
-served, and nothing of removed nodes is left.
+Every node has one slice of each network or none is free; NodeSlices, journals, IPPools and NodeSlicePools agree with
+the addresses in use; every Pod is served, and nothing of removed nodes is left.
 """
 
 import ipaddress
-from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from podpool.api.whereabouts import NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL, RETURN_ANNOTATION
+from podpool.api.node_slices import PROTOCOL, NodeSlices
+from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.sim import nads
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.nads import AttachedNetwork
 from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.slice_actions import THIRD_PARTY
-from podpool.lab.sim.slice_invariants import annotations, holder, ippools, is_confirmed, is_kept, leases, shared_entries
-from podpool.whereabouts.ippool_owner import NETWORK_ANNOTATION
+from podpool.lab.sim.slice_state import (
+    OwnedAssignment,
+    all_owned,
+    annotations,
+    held_slices,
+    ippools,
+    leases,
+    node_slices,
+    owned,
+    shared_entries,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 def check_slices_converged(cluster: SimCluster) -> None:
     """Check a cluster after some time without faults."""
+    for name, of in node_slices(cluster).items():
+        _check_node_slices(cluster, name, of)
+    _check_derived_objects(cluster)
     for network in nads.networks(cluster.config):
         if not network.shared:
             _check_sliced_network(cluster, network)
@@ -30,66 +45,119 @@ def check_slices_converged(cluster: SimCluster) -> None:
         _check_served(cluster, name)
 
 
-def _check_sliced_network(cluster: SimCluster, network: AttachedNetwork) -> None:
-    by_node: dict[str, list[Object]] = {}
-    of_nodes = ((key, each) for key, each in ippools(cluster).items() if NODE_ANNOTATION in annotations(each))
-    pools = {key: each for key, each in of_nodes if annotations(each).get(NETWORK_ANNOTATION) == network.name}
+def _check_node_slices(cluster: SimCluster, name: str, of: NodeSlices) -> None:
+    """Check that an object belongs to a Node, and that its agent's status and journal agree with its spec."""
+    node = cluster.nodes().get(name)
+    if node is None or of.spec.node_uid != node["metadata"]["uid"] or of.metadata.deletion_timestamp:
+        raise Violation("no leaks", f"NodeSlices {name} has no Node")
+    if of.spec.former:
+        raise Violation("no leaks", f"NodeSlices {name} lists {len(of.spec.former)} former Nodes")
+    host, status = cluster.hosts[name], of.status
+    if (status.protocol, status.boot_id) != (PROTOCOL, host.machine.boot_id):
+        raise Violation("agreement", f"the status of NodeSlices {name} is not of its agent")
+    assigned = {each.id for each in of.spec.assignments}
+    shown = {each.id for each in status.slices}
+    if shown - assigned:
+        raise Violation("agreement", f"the status of NodeSlices {name} shows {min(shown - assigned)}, which spec lacks")
+    unconfirmed = {
+        each.assignment.id for each in owned(name, of) if not each.is_confirmed and _is_blocked(cluster, each)
+    }
+    held = {each.assignment for each in held_slices(host)}
+    if held - unconfirmed != assigned - unconfirmed:
+        raise Violation("agreement", f"{name} holds {len(held)} slices, NodeSlices lists {len(assigned)}")
+
+
+def _check_derived_objects(cluster: SimCluster) -> None:
+    """Check that IPPools and Leases of slices are of slices that their node has."""
+    slices = {(each.node, each.assignment.network, each.assignment.slice) for each in all_owned(cluster)}
+    pools = {key: each for key, each in ippools(cluster).items() if NODE_ANNOTATION in annotations(each)}
     for key, pool in pools.items():
-        _check_pool(cluster, network, key, pools)
-        by_node.setdefault(annotations(pool)[NODE_ANNOTATION], []).append(pool)
-    kept = list(filter(is_kept, pools.values()))  # a node may have another that it is to return, and that is in use
-    if len({annotations(each)[NODE_ANNOTATION] for each in kept}) != len(kept):
-        raise Violation("no leaks", f"{network.name} has {len(pools)} IPPools for {len(by_node)} nodes")
+        notes = annotations(pool)
+        if (notes[NODE_ANNOTATION], notes.get(NETWORK_ANNOTATION, ""), pool["spec"]["range"]) not in slices:
+            raise Violation("no leaks", f"IPPool {key} is of no slice of {notes[NODE_ANNOTATION]}")
+        node = cluster.nodes().get(notes[NODE_ANNOTATION])
+        if key not in cluster.edited_ippools and (
+            node is None or pool["metadata"].get("labels", {}).get(NODE_UID_LABEL) != node["metadata"]["uid"]
+        ):
+            raise Violation("no leaks", f"IPPool {key} has no Node")
+    for key, lease in leases(cluster).items():
+        if NODE_ANNOTATION in annotations(lease) and key not in pools and key not in cluster.edited_ippools:
+            raise Violation("no leaks", f"Lease {key} is of no slice")
+
+
+def _check_sliced_network(cluster: SimCluster, network: AttachedNetwork) -> None:
+    slices = [each for each in all_owned(cluster) if each.assignment.network == network.name]
+    for each in slices:
+        _check_assignment(cluster, network, each, slices)
+    kept = [each for each in slices if each.is_kept]  # a node may have another that it is to return, and that is in use
+    if len({each.node for each in kept}) != len(kept):
+        raise Violation(
+            "no leaks", f"{network.name} has {len(kept)} slices for {len({each.node for each in kept})} nodes"
+        )
     for name in cluster.nodes():
-        _check_has_slice(cluster, network, name, pools)
-        _check_entries(cluster, network, name, by_node.get(name, []))
-    _check_node_slice_pool(cluster, network, by_node)
+        _check_has_slice(cluster, network, name, slices)
+        own = [each for each in ippools(cluster).values() if annotations(each).get(NODE_ANNOTATION) == name]
+        _check_entries(
+            cluster, network, name, [each for each in own if annotations(each).get(NETWORK_ANNOTATION) == network.name]
+        )
+    _check_node_slice_pool(cluster, network, slices)
 
 
-def _check_pool(cluster: SimCluster, network: AttachedNetwork, key: str, pools: Mapping[str, Object]) -> None:
-    """Check that a pool has a Node and a confirmed Lease, and is to be returned only while in use."""
-    pool, lease = pools[key], leases(cluster).get(key)
-    node = cluster.nodes().get(annotations(pool)[NODE_ANNOTATION])
-    if node is None or pool["metadata"]["labels"][NODE_UID_LABEL] != node["metadata"]["uid"]:
-        raise Violation("no leaks", f"IPPool {key} has no Node")
-    if lease is None or not holder(lease) or not (is_confirmed(lease) or _is_blocked(cluster, pool)):
-        raise Violation("agreement", f"IPPool {key} has no confirmed Lease")
-    fits, leaves = _fits_layout(cluster, network, pool), not is_kept(pool)
-    has_other = any(is_kept(each) and _is_same_node(each, pool) for each in pools.values())
+def _check_assignment(
+    cluster: SimCluster, network: AttachedNetwork, each: OwnedAssignment, slices: list[OwnedAssignment]
+) -> None:
+    """Check that an assignment is confirmed and held, and is to be returned only while in use."""
+    what = f"{each.assignment.slice} of {each.node}"
+    held = each.status is not None and each.status.held and not each.status.returned
+    if not (held and each.is_confirmed) and not _is_blocked(cluster, each):
+        raise Violation("agreement", f"{what} is not held, or not confirmed")
+    fits, leaves = _fits_layout(cluster, network, each), not each.is_kept
+    has_other = any(other.is_kept and other.node == each.node for other in slices)
     if fits is leaves and not (leaves and has_other):  # the range was another meanwhile, or a copy was restored
         state = "fits, but is to be returned" if fits else "does not fit, but is not to be returned"
-        raise Violation("agreement", f"IPPool {key} {state}")
-    if leaves and not pool["spec"]["allocations"] and is_confirmed(lease):
-        raise Violation("agreement", f"IPPool {key} is to be returned and not in use")
+        raise Violation("agreement", f"{what} {state}")
+    if leaves and each.is_confirmed and not _uses(cluster, each) and not _third_party_entries(cluster, each):
+        raise Violation("agreement", f"{what} is to be returned and not in use")
 
 
-def _fits_layout(cluster: SimCluster, network: AttachedNetwork, pool: Object) -> bool:
-    """Return whether a pool is a slice of the NAD's range and size."""
+def _uses(cluster: SimCluster, each: OwnedAssignment) -> set[str]:
+    """Return the addresses of a slice that sandboxes of its node use."""
+    uses = (use.address for use in cluster.oracle.uses() if use.machine == each.node)
+    return {address for address in uses if ipaddress.ip_address(address) in each.slice}
+
+
+def _third_party_entries(cluster: SimCluster, each: OwnedAssignment) -> set[str]:
+    """Return the addresses of a slice that third-party entries of its IPPool have."""
+    found: set[str] = set()
+    for pool in ippools(cluster).values():
+        notes, base = annotations(pool), ipaddress.ip_network(pool["spec"]["range"])[0]
+        if notes.get(NODE_ANNOTATION) == each.node and pool["spec"]["range"] == each.assignment.slice:
+            entries = pool["spec"]["allocations"].items()
+            found |= {str(base + int(key)) for key, entry in entries if entry["id"] == THIRD_PARTY}
+    return found
+
+
+def _fits_layout(cluster: SimCluster, network: AttachedNetwork, each: OwnedAssignment) -> bool:
+    """Return whether it is a slice of the NAD's range and size."""
     range_, length = nads.slice_layout(cluster.store, network)
-    slice_ = ipaddress.ip_network(pool["spec"]["range"])
-    return slice_.prefixlen == length and slice_.overlaps(ipaddress.ip_network(range_))
+    return each.slice.prefixlen == length and each.slice.overlaps(ipaddress.ip_network(range_))
 
 
-def _is_same_node(one: Object, other: Object) -> bool:
-    return annotations(one)[NODE_ANNOTATION] == annotations(other)[NODE_ANNOTATION]
-
-
-def _is_blocked(cluster: SimCluster, pool: Object) -> bool:
+def _is_blocked(cluster: SimCluster, each: OwnedAssignment) -> bool:
     """Return whether its node, or after a restore any node, still has to return an overlapping slice."""
-    slice_ = ipaddress.ip_network(pool["spec"]["range"])
-    others = (each for each in ippools(cluster).values() if each is not pool and NODE_ANNOTATION in annotations(each))
-    others = (each for each in others if cluster.restores or _is_same_node(each, pool))
-    return any(not is_kept(each) and slice_.overlaps(ipaddress.ip_network(each["spec"]["range"])) for each in others)
+    others = (other for other in all_owned(cluster) if other.assignment.id != each.assignment.id)
+    others = (other for other in others if cluster.restores or other.node == each.node)
+    return any(not other.is_kept and other.overlaps(each) for other in others)
 
 
-def _check_has_slice(cluster: SimCluster, network: AttachedNetwork, name: str, pools: Mapping[str, Object]) -> None:
+def _check_has_slice(cluster: SimCluster, network: AttachedNetwork, name: str, slices: list[OwnedAssignment]) -> None:
     """Check that a node has a slice, or none is free."""
     range_, length = nads.slice_layout(cluster.store, network)
     count = ipaddress.ip_network(range_).num_addresses >> (32 - length)
-    moving = any(RETURN_ANNOTATION in annotations(each) for each in pools.values())
-    has = any(annotations(each)[NODE_ANNOTATION] == name for each in pools.values())
+    moving = any(not each.is_kept for each in slices)
+    has = any(each.node == name for each in slices)
     shared = {ipaddress.ip_network(f"{each}/{length}", strict=False) for each in shared_entries(cluster, network)}
-    free = count - len({*shared, *(ipaddress.ip_network(each["spec"]["range"]) for each in pools.values())})
+    free = count - len({*shared, *(each.slice for each in slices)})
     if not has and free > 0 and not moving:
         raise Violation("all served", f"{name} has no slice of {network.name}, and {free} are free")
 
@@ -99,7 +167,8 @@ def _check_entries(cluster: SimCluster, network: AttachedNetwork, name: str, poo
 
     The shared IPPool shows what was assigned while the range was shared, and nothing of deleted Pods. A restore may
     bring a Pod back that has another address by then: its old entry is removed with it. So are those that a Pod has of
-    an earlier boot, if its agent has lost the log of them.
+    an earlier boot, if its agent has lost the log of them. An agent does not watch the IPPools of its slices: what a
+    person or a third party did to one counts until the agent writes it next.
     """
     waiting = {pod for host in cluster.hosts for pod in cluster.waiting_pods(host)}
     uses = [use for use in cluster.oracle.uses() if name in ("", use.machine) and network.has(use.address)]
@@ -114,9 +183,23 @@ def _check_entries(cluster: SimCluster, network: AttachedNetwork, name: str, poo
     unknown = {use.pod for use in everywhere.values() if cluster.restores or _has_lost_log(cluster, use.machine)}
     orphans = {address for address, pod in shared if address not in everywhere and pod not in unknown}
     entries |= {address: pod for address, pod in shared if address in used or address in orphans}
+    edited = _edited_ranges(cluster, name)
     shown = {address: pod for address, pod in entries.items() if pod not in waiting}
-    if used != shown:
+    differing = {each for each, pod in used.items() ^ shown.items()}
+    if any(not any(ipaddress.ip_address(each) in range_ for range_ in edited) for each in differing):
         raise Violation("agreement", f"{name or network.name}: {used} are in use, but IPPools show {shown}")
+
+
+def _edited_ranges(cluster: SimCluster, name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:
+    """Return the slices of a node whose IPPools a person or a third party wrote or deleted last."""
+    found = []
+    for each in (slice_ for slice_ in all_owned(cluster) if slice_.node == name):
+        suffix = f"-{name}-{each.assignment.slice.replace('/', '-')}"
+        for key, version in cluster.edited_ippools.items():
+            pool = ippools(cluster).get(key)
+            if key.endswith(suffix) and (pool["metadata"]["resourceVersion"] if pool else "") == version:
+                found.append(each.slice)
+    return found
 
 
 def _has_lost_log(cluster: SimCluster, machine: str) -> bool:
@@ -134,22 +217,20 @@ def _check_served(cluster: SimCluster, name: str) -> None:
 def _free_addresses(cluster: SimCluster, network: AttachedNetwork, name: str) -> int:
     """Return the free addresses of a node's slice in the present range of a network."""
     range_ = ipaddress.ip_network(nads.slice_layout(cluster.store, network)[0])
-    for pool in sorted(ippools(cluster).values(), key=is_kept, reverse=True):
-        notes, slice_ = annotations(pool), ipaddress.ip_network(pool["spec"]["range"])
-        is_own = notes.get(NODE_ANNOTATION) == name and notes.get(NETWORK_ANNOTATION) == network.name
-        if is_own and range_.overlaps(slice_):
-            return slice_.num_addresses - 2 - len(pool["spec"]["allocations"])
+    slices = [each for each in all_owned(cluster) if each.node == name and each.assignment.network == network.name]
+    for each in sorted(slices, key=lambda slice_: slice_.is_kept, reverse=True):
+        if range_.overlaps(each.slice):
+            return each.slice.num_addresses - 2 - len(_uses(cluster, each) | _third_party_entries(cluster, each))
     return 0
 
 
-def _check_node_slice_pool(cluster: SimCluster, network: AttachedNetwork, by_node: Mapping[str, list[Object]]) -> None:
+def _check_node_slice_pool(cluster: SimCluster, network: AttachedNetwork, slices: list[OwnedAssignment]) -> None:
     """Check that the NodeSlicePool shows the node of each slice in the present range."""
     range_ = ipaddress.ip_network(nads.slice_layout(cluster.store, network)[0])
     found = cluster.store.objects(NODE_SLICE_POOLS.group, NODE_SLICE_POOLS.plural)
     listed = found.get(f"kube-system/{network.name}", {}).get("status", {}).get("allocations", [])
     shown = {each["nodeName"]: each["sliceRange"] for each in listed if each["nodeName"]}
-    slices = {name: [pool["spec"]["range"] for pool in sorted(each, key=is_kept)] for name, each in by_node.items()}
-    pairs = ((name, slice_) for name, each in slices.items() for slice_ in each)
-    held = {name: slice_ for name, slice_ in pairs if range_.overlaps(ipaddress.ip_network(slice_))}
+    present = sorted((each for each in slices if range_.overlaps(each.slice)), key=lambda each: each.is_kept)
+    held = {each.node: each.assignment.slice for each in present}
     if shown != held:
         raise Violation("agreement", f"NodeSlicePool {network.name} shows {shown}, but nodes have {held}")

@@ -4,10 +4,10 @@ import random
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger import admin_messages as am
 from podpool.ledger import messages as m
 from podpool.ledger.domain import clusters, recovery, subnets, tokens
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
 from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import MAX_PERIODS, history, index_events, parse_time
 from podpool.ledger.domain.occupancy import occupancy

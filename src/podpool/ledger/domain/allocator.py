@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
 from podpool.ledger.domain.block import PRIMARY
-from podpool.ledger.domain.circuit_breaker import breaker_error
 from podpool.ledger.domain.convert import nc_state, subnet_state
 from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
 from podpool.ledger.domain.item_validation import check_item
+from podpool.ledger.domain.mass_loss_breaker import breaker_error
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow
 from podpool.ledger.domain.settle import is_frozen, servable, settle, waiter_of, waiting_ncs, with_request
@@ -262,22 +262,20 @@ class Allocator:
         nc = each.nc
         if nc is None:
             raise AssertionError(f"node {each.item.node} has no network container that could lack addresses")
-        waiting = nc.report.waiting if nc.report else max(0, (nc.load.demand if nc.load else 0) - each.secondaries)
-        for_pods = max(0, min(each.shortage, waiting, self._still_waiting(each, waiting)) - granted)
+        if nc.report:  # a repeated one includes Pods that were served since
+            waiting = max(0, nc.report.waiting - nc.served)
+        else:
+            waiting = max(0, (nc.load.demand if nc.load else 0) - each.secondaries)
+        for_pods = max(0, min(each.shortage, waiting) - granted)
         for_buffer = max(0, each.shortage - granted - for_pods)
         return replace(
             nc,
+            served=nc.served + granted if nc.report else 0,
             pod_shortage=for_pods,
             pod_short_since=_since(nc.pod_short_since, self.allocations.now) if for_pods else None,
             buffer_shortage=for_buffer,
             buffer_short_since=_since(nc.buffer_short_since, self.allocations.now) if for_buffer else None,
         )
-
-    def _still_waiting(self, each: AllocatorItem, waiting: int) -> int:
-        """Return how many Pods still wait: a repeated report includes Pods that were served since."""
-        before, nc = each.before, each.nc
-        repeated = before and nc and before.report and before.report == nc.report and before.epoch == nc.epoch
-        return before.pod_shortage if before and repeated else waiting
 
     def _write(self, each: AllocatorItem) -> None:
         nc = each.nc

@@ -5,10 +5,11 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.admin_messages import ClusterSummary, RetiredCluster
 from podpool.ledger.domain.allocations import Allocations, event_entries
-from podpool.ledger.domain.circuit_breaker import BreakerSettings, confirm
 from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.mass_loss_breaker import confirm
 from podpool.ledger.domain.recovery import clear_pending_inventories
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow

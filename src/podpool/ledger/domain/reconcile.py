@@ -14,9 +14,10 @@ from collections.abc import Sequence
 import msgspec
 from msgspec.structs import replace
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.domain.allocator import Allocator, SubnetTransaction
-from podpool.ledger.domain.circuit_breaker import BreakerSettings, check_losses
 from podpool.ledger.domain.fencing import check_recovered
+from podpool.ledger.domain.mass_loss_breaker import check_losses
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow
 from podpool.ledger.errors import LedgerError, NotFound

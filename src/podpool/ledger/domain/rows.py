@@ -8,7 +8,7 @@ from typing import Literal
 
 import msgspec
 
-from podpool.core.batch_policy import BatchGrade, Load
+from podpool.core.batch_ladder import BatchGrade, Load
 from podpool.core.inferred_demand import InferredDemand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.block import UNUSED
@@ -124,6 +124,8 @@ class NcRow(msgspec.Struct, frozen=True, kw_only=True):
     released: tuple[str, ...] = ()
     cooled_seconds: float = 0.0
     report: DemandReport | None = None
+    served: int = 0
+    """Addresses granted since this report was first received: Pods that it counts as waiting have them."""
     pinned: Scaler | None = None
     load: Load | None = None
     """Its part in the subnet's totals."""
@@ -145,7 +147,15 @@ class NcRow(msgspec.Struct, frozen=True, kw_only=True):
 
     def close(self) -> "NcRow":
         """Return it closed for good; its addresses must have been released."""
-        no_request = {"boot_id": None, "wanted": 0, "released": (), "report": None, "load": None, "inferred": None}
+        no_request = {
+            "boot_id": None,
+            "wanted": 0,
+            "released": (),
+            "report": None,
+            "served": 0,
+            "load": None,
+            "inferred": None,
+        }
         no_shortage = {"pod_shortage": 0, "pod_short_since": None, "buffer_shortage": 0, "buffer_short_since": None}
         return msgspec.structs.replace(self, closed=True, notified_at=None, **no_request, **no_shortage)
 
@@ -160,7 +170,7 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
     """False once a restore has ended the term."""
     epoch: int = 0
     losses: tuple[float, ...] = ()
-    """When NCs were recently released because their nodes were gone, see `circuit_breaker`."""
+    """When NCs were recently released because their nodes were gone, see `mass_loss_breaker`."""
     breaker_open_since: float | None = None
     """Since when the circuit breaker is open."""
     loss_confirmed_until: float | None = None

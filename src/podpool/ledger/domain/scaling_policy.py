@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from msgspec.structs import replace
 
-from podpool.core.batch_policy import BatchGrade, BatchRules, Load, SubnetDemand, batch_ladder, grade_batch
+from podpool.core.batch_ladder import BatchGrade, BatchRules, Load, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.exhaustion import is_exhausted
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.rows import SubnetRow

@@ -13,12 +13,12 @@ from typing import TypeVar
 
 import msgspec
 
+from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger import messages as m
 from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.allocator import SubnetTransaction
-from podpool.ledger.domain.circuit_breaker import BreakerSettings
 from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim

@@ -7,7 +7,7 @@ reflect the old scaler for a while.
 
 from msgspec.structs import replace
 
-from podpool.core.batch_policy import Load
+from podpool.core.batch_ladder import Load
 from podpool.core.inferred_demand import infer_demand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
@@ -39,6 +39,7 @@ def with_load(nc: NcRow, *, published: Scaler, maximum: int, now: float) -> NcRo
 
 def with_request(allocations: Allocations, nc: NcRow, item: ReconcileItem | InventoryItem) -> NcRow:
     """Return an NC with what an item requests or lists for it, and with its load."""
+    repeated = nc.report is not None and nc.report == item.report and nc.epoch == allocations.repo.epoch
     updated = replace(
         nc,
         node_uid=item.node_uid,
@@ -48,6 +49,7 @@ def with_request(allocations: Allocations, nc: NcRow, item: ReconcileItem | Inve
         released=item.released,
         cooled_seconds=item.cooled_seconds,
         report=item.report,
+        served=nc.served if repeated else 0,
         pinned=item.pinned,
     )
     return with_load(updated, published=scaler_of(allocations.subnet), maximum=item.maximum, now=allocations.now)

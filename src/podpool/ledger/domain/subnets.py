@@ -5,7 +5,7 @@ from itertools import groupby
 
 from msgspec.structs import replace
 
-from podpool.core.cooldown import MAX_COOLDOWN
+from podpool.core.cooldown_levels import MAX_COOLDOWN
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import show_duration
 from podpool.core.settings import Settings

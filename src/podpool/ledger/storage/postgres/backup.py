@@ -14,7 +14,7 @@ from podpool.ledger.storage.backup import (
     select_all,
     write_backup,
 )
-from podpool.ledger.storage.shared_sql import check_version, migration_scripts, row_conversions
+from podpool.ledger.storage.schema_migrations import check_version, migration_scripts, row_conversions
 
 if TYPE_CHECKING:
     from asyncpg import Connection

@@ -11,7 +11,7 @@ import asyncpg
 from asyncpg.connect_utils import SessionAttribute
 
 from podpool.ledger.errors import Unavailable
-from podpool.ledger.storage.shared_sql import check_layout, check_version, migration_scripts
+from podpool.ledger.storage.schema_migrations import check_layout, check_version, migration_scripts
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator

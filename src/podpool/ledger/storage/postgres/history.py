@@ -14,9 +14,9 @@ from podpool.ledger.domain.rows import (
     TokenRow,
     encode_row,
 )
+from podpool.ledger.storage.history_conditions import periods_condition, usages_condition
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only
 from podpool.ledger.storage.postgres.row_cache import RowCache
-from podpool.ledger.storage.shared_sql import periods_condition, usages_condition
 
 if TYPE_CHECKING:
     from asyncpg import Connection, Record

@@ -282,7 +282,9 @@ class PostgresStore:
                 return [TransactionResult(error=error) for _ in transactions], ()
 
     def _unreachable(self, transactions: Sequence[Transaction], error: BaseException) -> _Results:
-        log.error("PostgreSQL unreachable", error=f"{type(error).__name__}: {error}", count=len(transactions))
+        log.error(
+            "PostgreSQL unreachable", error=f"{type(error).__name__}: {error}", failed_transactions=len(transactions)
+        )
         effect = "nothing was changed" if self._uncertain is None else "the change may have been made"
         self._uncertain = None
         failed = Unavailable(f"PostgreSQL is unreachable, {effect}: repeat the call")

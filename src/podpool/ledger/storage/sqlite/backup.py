@@ -15,7 +15,7 @@ from podpool.ledger.storage.backup import (
     write_backup,
 )
 from podpool.ledger.storage.rollback_detector import FileRollbackDetector
-from podpool.ledger.storage.shared_sql import check_version, migration_scripts, row_conversions
+from podpool.ledger.storage.schema_migrations import check_version, migration_scripts, row_conversions
 from podpool.ledger.storage.sqlite.repository import connect
 
 

@@ -15,7 +15,7 @@ from podpool.ledger.domain.rows import (
     TokenRow,
     encode_row,
 )
-from podpool.ledger.storage.shared_sql import periods_condition, usages_condition
+from podpool.ledger.storage.history_conditions import periods_condition, usages_condition
 
 _token = msgspec.json.Decoder(TokenRow)
 _events = msgspec.json.Decoder(tuple[AllocationEvent, ...])

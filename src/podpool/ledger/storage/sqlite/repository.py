@@ -12,7 +12,7 @@ from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.repository import Membership
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.storage.shared_sql import check_layout, check_version, migration_scripts
+from podpool.ledger.storage.schema_migrations import check_layout, check_version, migration_scripts
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)

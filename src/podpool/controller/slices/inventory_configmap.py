@@ -1,0 +1,58 @@
+"""The ConfigMap `podpool-slice-inventory`: the inventory request that agents watch, and what operators confirm.
+
+| field | by | meaning |
+|---|---|---|
+| data.request | the leader | ID of the inventory request that agents answer in their status |
+| data.scope | the leader | `all` if every node is awaited, `ready` if Nodes that are ready, for a short time |
+| data.repeats | the leader | how often the request was written |
+| data.loss, missing, lossSince | the leader | ID, number of nodes and time of a mass loss that pauses node GC |
+| annotation inventory-complete | an operator | the request whose silent nodes are not awaited |
+| annotation confirm-loss | an operator | the mass loss whose nodes are really gone |
+"""
+
+from collections.abc import Mapping
+
+from podpool.api.builtin import CONFIG_MAPS, ConfigMap
+from podpool.api.meta import ObjectMeta
+from podpool.api.node_slices import CONFIRM_LOSS_ANNOTATION, INVENTORY_COMPLETE_ANNOTATION, INVENTORY_CONFIG_MAP
+from podpool.controller.deps import SliceDeps
+from podpool.kube.errors import ApiNotFound
+
+
+class InventoryConfigMap:
+    """Reads the ConfigMap from the informer's cache, and writes it."""
+
+    def __init__(self, deps: SliceDeps) -> None:
+        self._deps = deps
+        self._written: dict[str, str | None] = {}
+        """What this leader wrote, which the cache may not show yet."""
+
+    @property
+    def data(self) -> dict[str, str]:
+        """Return the data."""
+        merged = {**self._object.data, **self._written}
+        return {key: value for key, value in merged.items() if value is not None}
+
+    def is_excused(self, request: str) -> bool:
+        """Return whether an operator has excused the silent nodes of a request."""
+        return request != "" and self._object.metadata.annotations.get(INVENTORY_COMPLETE_ANNOTATION) == request
+
+    def is_confirmed(self, loss: str) -> bool:
+        """Return whether an operator has confirmed a mass loss."""
+        return loss != "" and self._object.metadata.annotations.get(CONFIRM_LOSS_ANNOTATION) == loss
+
+    async def write(self, data: Mapping[str, str | None]) -> None:
+        """Write some fields; None removes one. The object is created if it does not exist."""
+        kube, namespace = self._deps.kube, self._deps.namespace
+        try:
+            await kube.merge_patch(CONFIG_MAPS, INVENTORY_CONFIG_MAP, {"data": dict(data)}, namespace=namespace)
+        except ApiNotFound:
+            meta = ObjectMeta(name=INVENTORY_CONFIG_MAP, namespace=namespace)
+            present = {key: value for key, value in data.items() if value is not None}
+            await kube.create(CONFIG_MAPS, ConfigMap(metadata=meta, data=present))
+        self._written |= data
+
+    @property
+    def _object(self) -> ConfigMap:
+        key = f"{self._deps.namespace}/{INVENTORY_CONFIG_MAP}"
+        return self._deps.informers.inventory.cache.get(key) or ConfigMap()

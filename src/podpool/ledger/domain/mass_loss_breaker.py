@@ -1,0 +1,50 @@
+"""The mass-loss circuit breaker: if too many nodes of a cluster are lost at once, none of their NCs is released.
+
+An emptied API server, or a tool that deleted the wrong Nodes, looks like the loss of a data centre. But the Pods still
+run, and their addresses must not be granted to others. The breaker closes when an operator confirms the loss, or after
+`hold_seconds`.
+"""
+
+from msgspec.structs import replace
+
+from podpool.core.mass_loss import BreakerSettings
+from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.rows import ClusterRow
+from podpool.ledger.errors import BreakerOpen
+from podpool.ledger.messages import ReconcileRequest
+
+
+def check_losses(
+    repo: Repository, cluster: ClusterRow, request: ReconcileRequest, *, settings: BreakerSettings, wall: float
+) -> ClusterRow:
+    """Return the cluster with its breaker opened if a request loses too many NCs, or closed after the hold time."""
+    gone = sum(item.node_gone for item in request.items)
+    if not gone:
+        return cluster
+    losses = tuple(at for at in cluster.losses if wall - at < settings.window_seconds)
+    cluster = replace(cluster, losses=losses)
+    if cluster.loss_confirmed_until is not None and wall < cluster.loss_confirmed_until:
+        return cluster
+    if cluster.breaker_open_since is not None:
+        expired = wall - cluster.breaker_open_since >= settings.hold_seconds
+        return confirm(cluster, settings=settings, wall=wall) if expired else cluster
+    lost = len(losses) + max(gone, request.missing)
+    known = repo.nc_count(cluster.id) + len(losses)
+    opens = settings.is_mass_loss(lost=lost, known=known)
+    return replace(cluster, breaker_open_since=wall) if opens else cluster
+
+
+def confirm(cluster: ClusterRow, *, settings: BreakerSettings, wall: float) -> ClusterRow:
+    """Return the cluster with its breaker closed for a while."""
+    return replace(cluster, breaker_open_since=None, loss_confirmed_until=wall + settings.confirmed_seconds)
+
+
+def breaker_error(cluster: ClusterRow) -> BreakerOpen | None:
+    """Return the error for items with `node_gone`, if the breaker is open."""
+    if cluster.breaker_open_since is None:
+        return None
+    return BreakerOpen(
+        f"too many nodes of cluster {cluster.id} are gone at once, so none is released:"
+        f" if they really are gone, run `podpool ledger cluster confirm-loss {cluster.id}`",
+        field="node_gone",
+    )
