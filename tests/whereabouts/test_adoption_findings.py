@@ -234,22 +234,21 @@ class TestPoolOwners:
         expected = PoolIdentifier(range=parse_prefix("10.0.0.0/26"), network="red-node", node="1-10.0.0.0")
         assert expected == identify_pool(annotated, self.known)
 
-    def test_slices_with_allocations_or_a_lease_holder_are_in_use(self) -> None:
+    def test_slices_with_allocations_are_in_use(self) -> None:
         pools = [
             pool("red-node1-10.0.0.0-26", spec("10.0.0.0/26", at1=entry("a"))),
-            pool("red-node2-10.0.0.64-26", spec("10.0.0.64/26"), node="node2", network_name="red"),
+            pool("red-node2-10.0.0.64-26", spec("10.0.0.64/26", at1=entry("b")), node="node2", network_name="red"),
             pool("node2-10.0.0.128-26", spec("10.0.0.128/26"), node="node2"),
-            pool("node1-10.0.0.192-26", spec("10.0.0.192/26"), node="node1"),
+            pool("node1-10.0.0.192-26", spec("10.0.0.192/26", at1=entry("c")), node="node1"),
             pool("10.0.0.0-24", spec("10.0.0.0/24", at1=entry("a"))),
         ]
-        leased = ["red-node2-10.0.0.64-26", "node1-10.0.0.192-26", "10.0.0.0-24"]
         assert {
             "red": (
                 HeldSlice(parse_prefix("10.0.0.0/26"), "node1", ""),
                 HeldSlice(parse_prefix("10.0.0.64/26"), "node2", "uid-node2"),
             ),
             "": (HeldSlice(parse_prefix("10.0.0.192/26"), "node1", "uid-node1"),),
-        } == slices_in_use(pools, leased=leased, known=self.known)
+        } == slices_in_use(pools, known=self.known)
 
 
 def test_a_finding_is_one_line() -> None:

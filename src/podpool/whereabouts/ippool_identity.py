@@ -35,14 +35,12 @@ def identify_pool(pool: IPPool, known: KnownNames) -> PoolIdentifier | None:
     return parse_pool_name(pool.metadata.name, range_=range_, nodes=known.nodes, networks=known.networks)
 
 
-def slices_in_use(
-    pools: Iterable[IPPool], *, known: KnownNames, leased: Collection[str] = ()
-) -> dict[str, tuple[HeldSlice, ...]]:
-    """Return by network the slices of which addresses are allocated, or whose Lease has a holder."""
+def slices_in_use(pools: Iterable[IPPool], *, known: KnownNames) -> dict[str, tuple[HeldSlice, ...]]:
+    """Return by network the slices of which addresses are allocated."""
     found: defaultdict[str, list[HeldSlice]] = defaultdict(list)
     for pool in pools:
         identifier = identify_pool(pool, known)
-        if identifier and identifier.node and (pool.metadata.name in leased or pool.spec.allocations):
+        if identifier and identifier.node and pool.spec.allocations:
             uid = pool.metadata.labels.get(NODE_UID_LABEL, "")
             found[identifier.network].append(HeldSlice(identifier.range, identifier.node, uid))
     return {network: tuple(sorted(each)) for network, each in found.items()}
