@@ -82,8 +82,13 @@ class Informer(Generic[T]):
         """Loop time of the server's last message; bookmarks arrive every minute."""
         self.failure = ""
         """Why the last list or watch failed; empty after a list."""
+        self.restores = 0
+        """How often the API server was restored to an older state."""
+        self.restored_at = -math.inf
+        """Loop time of the last restore."""
+        self.kind = kind
+        self.namespace = namespace
         self._client = client
-        self._kind = kind
         self._rng = rng
         self._selection = {"namespace": namespace, "labels": labels, "fields": fields}
         self._relist_interval = relist_interval
@@ -149,14 +154,14 @@ class Informer(Generic[T]):
         return listing.items
 
     async def _request_list(self, *, cached: bool) -> ObjectList[T]:
-        return await self._client.list(self._kind, **self._selection, cached=cached)
+        return await self._client.list(self.kind, **self._selection, cached=cached)
 
     async def _watch(self) -> AsyncGenerator[InformerEvent[T], None]:
         timeout = min(self._rng.randint(*self.watch_seconds), math.ceil(self._relist_interval))
         loop = asyncio.get_running_loop()
         earliest_end = loop.time() + timeout - 1.0  # the server counts whole seconds
         version = self._seen
-        watch = self._client.watch(self._kind, resource_version=version, **self._selection, timeout_seconds=timeout)
+        watch = self._client.watch(self.kind, resource_version=version, **self._selection, timeout_seconds=timeout)
         async with aclosing(watch) as events:
             async for event in events:
                 self._backoff.reset()
@@ -173,15 +178,17 @@ class Informer(Generic[T]):
         """Log a failure; that the kind is not served only once, because it needs an operator."""
         if not isinstance(error, ApiNotFound):
             self.failure = str(error)
-            log.info("list or watch failed, retrying", kind=self._kind.plural, error=error)
+            log.info("list or watch failed, retrying", kind=self.kind.plural, error=error)
             return
-        reason = not_served_reason(self._kind)
+        reason = not_served_reason(self.kind)
         if reason != self.failure:
-            log.warning("kind is not served, waiting for it", kind=self._kind.plural, reason=reason)
+            log.warning("kind is not served, waiting for it", kind=self.kind.plural, reason=reason)
         self.failure = reason
 
     def _report_restored(self, before: str, now: str) -> None:
-        log.warning(RESTORED, kind=self._kind.plural, resource_version=now, previous=before)
+        log.warning(RESTORED, kind=self.kind.plural, resource_version=now, previous=before)
+        self.restores += 1
+        self.restored_at = asyncio.get_running_loop().time()
         self.on_restored(version_number(before), version_number(now))
 
 

@@ -6,31 +6,30 @@ from typing import TYPE_CHECKING, cast
 
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import ObjectMeta
-from podpool.controller.settings import ControllerSettings
-from podpool.controller.slices.informers import TrackedInformer
 from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.kube.expectations import WATCH_DELAY
+from podpool.kube.informer import Informer
 from tests.kube.event_loops import run_in_virtual_time
 
 if TYPE_CHECKING:
     from podpool.kube.client import KubeClient
 
 
-class FakeInformer(TrackedInformer[Lease]):
+class FakeInformer(Informer[Lease]):
     """An informer whose watch has reached the version that the test sets."""
 
     version = 1
 
     @property
-    def resource_version(self) -> int:
-        return self.version
+    def resource_version(self) -> str:
+        return str(self.version)
 
 
 @run_in_virtual_time
 async def test_a_write_that_the_watch_never_shows_counts_until_the_watch_has_passed_its_version() -> None:
     """The API server was restored, and has passed the version by the time that it is listed again."""
     client = cast("KubeClient", None)
-    informer = FakeInformer(client, LEASES, settings=ControllerSettings(), rng=random.Random(1), namespace="here")  # noqa: S311  seeded
+    informer = FakeInformer(client, LEASES, rng=random.Random(1), namespace="here")  # noqa: S311  seeded
     changes: list[Lease | None] = []
     cache: WriteThroughCache[Lease] = WriteThroughCache(
         informer, on_change=lambda name: changes.append(cache.get(name))

@@ -8,10 +8,10 @@ from typing import Generic
 import msgspec
 
 from podpool.api.meta import T, version_number
-from podpool.controller.slices.informers import TrackedInformer
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.kube.expectations import WATCH_DELAY
+from podpool.kube.informer import Informer
 
 
 class _Write(msgspec.Struct, Generic[T], frozen=True):
@@ -31,7 +31,7 @@ class WriteThroughCache(Generic[T]):
     server neither counts.
     """
 
-    def __init__(self, informer: TrackedInformer[T], *, on_change: Callable[[str], object]) -> None:
+    def __init__(self, informer: Informer[T], *, on_change: Callable[[str], object]) -> None:
         self._informer = informer
         self._cache = informer.cache
         self._on_change = on_change
@@ -109,4 +109,5 @@ class WriteThroughCache(Generic[T]):
         if written.object is None:
             expired = asyncio.get_running_loop().time() >= written.expires
             return expired or cached is None or cached.metadata.uid != written.uid
-        return self._informer.resource_version >= version_number(written.object.metadata.resource_version)
+        seen = version_number(self._informer.resource_version)
+        return seen >= version_number(written.object.metadata.resource_version)
