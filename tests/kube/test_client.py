@@ -71,6 +71,7 @@ class TestObjects:
         async with cluster.open_namespace() as api:
             with pytest.raises(ApiNotFound, match="get NodeNetworkConfig test-.*/missing"):
                 await api.client.get(NNC, "missing", namespace=api.namespace)
+            assert await api.client.find(NNC, "missing", namespace=api.namespace) is None
             with pytest.raises(ApiNotFound):
                 await api.client.merge_patch(NNC, "missing", {"spec": {}}, namespace=api.namespace)
             with pytest.raises(ApiNotFound):

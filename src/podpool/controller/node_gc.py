@@ -21,8 +21,7 @@ from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiNotFound
-from podpool.kube.informer import quorum_get
+from podpool.kube.informer import quorum_find, quorum_get
 from podpool.ledger.errors import BreakerOpen
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileItem
 from podpool.runtime.logging import get_logger
@@ -136,9 +135,8 @@ class NodeGC:
 
     async def _is_deleted(self, record: NetworkContainerRecord) -> bool:
         nnc = await self._read_nnc(record)
-        try:
-            node = await quorum_get(self._kube, NODES, record.node, cache=self._nodes)
-        except ApiNotFound:
+        node = await quorum_find(self._kube, NODES, record.node, cache=self._nodes)
+        if node is None:
             return await no_pods_bound(self._kube, record.node)
         if self._nc_of(node) is record:
             return False
@@ -154,13 +152,8 @@ class NodeGC:
         return self._nncs.get(f"{self._settings.namespace}/{node.metadata.name}")
 
     async def _read_nnc(self, record: NetworkContainerRecord) -> NodeNetworkConfig | None:
-        try:
-            namespace = self._settings.namespace
-            return await quorum_get(
-                self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._nncs, namespace=namespace
-            )
-        except ApiNotFound:
-            return None
+        namespace = self._settings.namespace
+        return await quorum_find(self._kube, NODE_NETWORK_CONFIGS, record.node, cache=self._nncs, namespace=namespace)
 
     async def _delete_nnc(self, record: NetworkContainerRecord) -> None:
         """Delete the NNC if it is about this NC."""
@@ -213,12 +206,9 @@ class OrphanNNCGC:
     async def _delete(self, nnc: NodeNetworkConfig) -> None:
         kube, informers, name = self._deps.kube, self._deps.informers, nnc.metadata.name
         namespace = self._deps.settings.namespace
-        try:
-            await quorum_get(kube, NODES, name, cache=informers.nodes)
-        except ApiNotFound:
-            current = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=informers.nncs, namespace=namespace)
-        else:
+        if await quorum_find(kube, NODES, name, cache=informers.nodes):
             return
+        current = await quorum_get(kube, NODE_NETWORK_CONFIGS, name, cache=informers.nncs, namespace=namespace)
         if current.metadata.uid != nnc.metadata.uid or not self._is_orphan(current):
             return
         await self._reconciler.remove_finalizer(current)

@@ -28,7 +28,7 @@ from podpool.controller.deps import ControllerDeps
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.errors import ApiAlreadyExists, ApiNotFound
-from podpool.kube.informer import quorum_get
+from podpool.kube.informer import quorum_find, quorum_get
 from podpool.kube.workqueue import Requeue
 from podpool.ledger.messages import ReconcileItem, SubnetName
 from podpool.runtime.logging import get_logger
@@ -103,9 +103,8 @@ class NodeReconciler:
     async def _replace_owner(self, nnc: NodeNetworkConfig) -> Requeue | None:
         """Delete an NNC that belongs to a former Node; decided on a quorum read, as the cache may show that Node."""
         name = nnc.metadata.name
-        try:
-            node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
-        except ApiNotFound:
+        node = await quorum_find(self._kube, NODES, name, cache=self._nodes)
+        if node is None:
             return None
         if owner_uid(nnc) == node.metadata.uid:
             return await self._reconcile_nnc(node, nnc)
@@ -155,10 +154,7 @@ class NodeReconciler:
         node = self._nodes.get(name)
         if node and not self._allocations.has_node(name) and self._allocations.by_node_uid(node.metadata.uid) is None:
             return node
-        try:
-            return await quorum_get(self._kube, NODES, name, cache=self._nodes)
-        except ApiNotFound:
-            return None
+        return await quorum_find(self._kube, NODES, name, cache=self._nodes)
 
     def _warn_invalid_label(self, node: Node) -> None:
         error = subnet_label_error(node)
@@ -170,9 +166,8 @@ class NodeReconciler:
         name = nnc.metadata.name
         if FINALIZER not in nnc.metadata.finalizers:
             return
-        try:
-            node = await quorum_get(self._kube, NODES, name, cache=self._nodes)
-        except ApiNotFound:
+        node = await quorum_find(self._kube, NODES, name, cache=self._nodes)
+        if node is None:
             if self._allocations.by_node_uid(owner_uid(nnc)) is None:
                 await self.remove_finalizer(nnc)
             return  # the NC exists: node GC decides

@@ -71,10 +71,7 @@ class SliceInventory(ViewModel, frozen=True, kw_only=True):
 
 async def read_inventory(kube: KubeClient, namespace: str) -> tuple[ConfigMap, SliceInventory]:
     """Read the ConfigMap, which is empty if there is none, and its meaning."""
-    try:
-        config = await kube.get(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=namespace)
-    except ApiNotFound:
-        config = ConfigMap()
+    config = await kube.find(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=namespace) or ConfigMap()
     slices: Sequence[NodeSlices] = ()
     with suppress(ApiNotFound):  # the CRD is not installed
         slices = (await kube.list(NODE_SLICES)).items

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from podpool.api.azure import CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
-from podpool.api.builtin import CONFIG_MAPS, EVENTS, LEASES, NODES, Lease
+from podpool.api.builtin import CONFIG_MAPS, EVENTS, LEASES, NODES
 from podpool.api.meta import KeyedObject, Kind
 from podpool.api.multus import NETWORK_ATTACHMENTS
 from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES
@@ -135,9 +135,8 @@ async def list_objects(kube: KubeClient, kind: Kind[O]) -> tuple[O, ...]:
 
 
 async def _leader(kube: KubeClient) -> Leader:
-    try:
-        lease: Lease = await kube.get(LEASES, LEADER, namespace=DEFAULT_NAMESPACE)
-    except ApiNotFound:
+    lease = await kube.find(LEASES, LEADER, namespace=DEFAULT_NAMESPACE)
+    if lease is None:
         return Leader()
     return Leader(name=lease.spec.holder_identity or "", renewed=lease.spec.renew_time or "")
 

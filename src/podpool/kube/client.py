@@ -16,7 +16,7 @@ import msgspec
 
 from podpool.api.meta import Kind, T
 from podpool.kube.codec import ENCODER, LineSplitter, ObjectList, WatchEvent, WatchLine, decoders_of, manifest_of
-from podpool.kube.errors import ApiDecodeError, ApiExpired, ApiTooManyRequests, api_error
+from podpool.kube.errors import ApiDecodeError, ApiExpired, ApiNotFound, ApiTooManyRequests, api_error
 from podpool.runtime.transport import Request, Response, Transport, Unreachable
 
 PAGE = 500
@@ -59,6 +59,13 @@ class KubeClient:
         operation = f"get {_describe(kind, namespace, name)}"
         path = kind.path(namespace=namespace, name=name)
         return _decode_object(kind, operation, await self._call(operation, Request(method="GET", path=path)))
+
+    async def find(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> T | None:
+        """Return one object; None if it does not exist."""
+        try:
+            return await self.get(kind, name, namespace=namespace)
+        except ApiNotFound:
+            return None
 
     async def get_raw(self, kind: Kind[T], name: str, *, namespace: str | None = None) -> dict[str, Any]:
         """Return one object with all its fields, known or not, as `replace` takes it."""

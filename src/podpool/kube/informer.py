@@ -267,6 +267,16 @@ class ObjectInformer(Generic[T]):
         self._on_change()
 
 
+async def quorum_find(
+    client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None
+) -> T | None:
+    """Read as `quorum_get` does; None if the object does not exist."""
+    try:
+        return await quorum_get(client, kind, name, cache=cache, namespace=namespace)
+    except ApiNotFound:
+        return None
+
+
 async def quorum_get(
     client: KubeClient, kind: Kind[T], name: str, *, cache: ObjectCache[T], namespace: str | None = None
 ) -> T:

@@ -22,7 +22,7 @@ import msgspec
 from podpool.api.builtin import LEASES, Lease
 from podpool.core.errors import PodpoolError
 from podpool.kube.client import KubeClient
-from podpool.kube.errors import ApiError, ApiNotFound
+from podpool.kube.errors import ApiError
 from podpool.runtime.clock import Clock
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
@@ -171,10 +171,7 @@ class LeaderElector:
         return True
 
     async def _read(self) -> Lease | None:
-        try:
-            return await self._client.get(LEASES, self._name, namespace=self._namespace)
-        except ApiNotFound:
-            return None
+        return await self._client.find(LEASES, self._name, namespace=self._namespace)
 
     def _free(self, found: Lease | None) -> bool:
         """Return whether the Lease is ours, has no holder, or was not renewed for its whole duration.

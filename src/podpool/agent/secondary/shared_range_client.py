@@ -78,7 +78,7 @@ class IPPoolClient:
             try:
                 await self._kube.create(IP_RESERVATIONS, OverlappingRangeIPReservation(metadata=meta, spec=spec))
             except ApiAlreadyExists:
-                found = await self._get_reservation(name)
+                found = await self._kube.find(IP_RESERVATIONS, name, namespace=self._namespace)
                 if found is None:
                     continue
                 if blocks(found.spec, owner):
@@ -95,7 +95,8 @@ class IPPoolClient:
         If the sandboxes differ and the entry is unchanged, the reservation is of a former sandbox: the next one would
         have written the entry first.
         """
-        found, entry = await self._get_reservation(name), change.before or change.after
+        found = await self._kube.find(IP_RESERVATIONS, name, namespace=self._namespace)
+        entry = change.before or change.after
         if found is None or entry is None or not belongs_to(found.spec, entry):
             return
         if found.spec.containerid not in ("", entry.id):
@@ -118,12 +119,6 @@ class IPPoolClient:
                 rng=self._deps.rng,
                 timing=timing,
             ).run(operation)
-
-    async def _get_reservation(self, name: str) -> OverlappingRangeIPReservation | None:
-        try:
-            return await self._kube.get(IP_RESERVATIONS, name, namespace=self._namespace)
-        except ApiNotFound:
-            return None
 
     async def _delete_reservation(self, found: OverlappingRangeIPReservation) -> None:
         meta, namespace = found.metadata, self._namespace

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 
 import msgspec
 
@@ -10,7 +9,6 @@ from podpool.agent.deps import AgentDeps
 from podpool.api.builtin import CONFIG_MAPS
 from podpool.api.meta import is_older
 from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, Assignment, NodeSlices
-from podpool.kube.errors import ApiNotFound
 from podpool.kube.informer import ObjectInformer
 
 ALL_NODES = "all"
@@ -100,9 +98,8 @@ class SliceInformers:
 
     async def read(self) -> NodeSlices | None:
         """Read NodeSlices from the API server."""
-        seen, found = self._node_slices.object, None
-        with suppress(ApiNotFound):
-            found = await self._deps.kube.get(NODE_SLICES, self._deps.node)
+        seen = self._node_slices.object
+        found = await self._deps.kube.find(NODE_SLICES, self._deps.node)
         self._response = found, seen
         return found
 

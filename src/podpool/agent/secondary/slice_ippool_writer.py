@@ -244,9 +244,7 @@ class IPPoolWriter:
 
     async def _read(self, name: str) -> IPPool | None:
         self._written.pop(name, None)
-        with suppress(ApiNotFound):
-            return await self._deps.kube.get(IP_POOLS, name, namespace=self.namespace)
-        return None
+        return await self._deps.kube.find(IP_POOLS, name, namespace=self.namespace)
 
     def _metadata(self, slice_: Slice) -> dict[str, dict[str, str]]:
         labels, node = {NODE_UID_LABEL: self._node_uid()}, self._deps.node

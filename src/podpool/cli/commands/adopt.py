@@ -189,11 +189,10 @@ class WhereaboutsMigrator:
 
     async def _check_stopped(self) -> None:
         """Raise an error if a controller or an agent runs: it would write or use the metadata."""
-        with suppress(ApiNotFound):
-            lease = await self._kube.get(LEASES, CONTROLLER, namespace="kube-system")
-            if lease.spec.holder_identity and not _is_expired(lease, at=self._clock.wall()):
-                rule = "is still the leader: stop the agents, then the controller, and retry"
-                raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
+        lease = await self._kube.find(LEASES, CONTROLLER, namespace="kube-system")
+        if lease and lease.spec.holder_identity and not _is_expired(lease, at=self._clock.wall()):
+            rule = "is still the leader: stop the agents, then the controller, and retry"
+            raise InvalidInput(CONTROLLER, lease.spec.holder_identity, rule)
         running = await self._running_agents()
         if running:
             raise InvalidInput("agents", ", ".join(running), "are still running: stop them and retry")

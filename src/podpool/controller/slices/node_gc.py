@@ -23,7 +23,7 @@ from podpool.controller.slices.slice_ownership import OwnedSlice, is_same_node
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiNotFound
-from podpool.kube.informer import quorum_get
+from podpool.kube.informer import quorum_find
 from podpool.runtime.logging import get_logger
 from podpool.whereabouts.ippool_identity import identify_pool
 from podpool.whereabouts.object_names import PoolIdentifier
@@ -121,9 +121,8 @@ class SliceNodeGC:
                 await self._delete_objects(pool)
 
     async def _is_gone(self, owned: OwnedSlice) -> bool:
-        try:
-            node = await quorum_get(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
-        except ApiNotFound:
+        node = await quorum_find(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
+        if node is None:
             return await no_pods_bound(self._deps.kube, owned.node)
         unidentified = owned.boot_id != "" and not node.boot_id
         return not unidentified and not is_same_node(owned.node_uid, owned.boot_id, node)
@@ -164,11 +163,8 @@ class SliceNodeGC:
 
     async def _is_absent(self, node: str) -> bool:
         """Return whether no Node of a name exists, and no Pod is bound to it."""
-        try:
-            await quorum_get(self._deps.kube, NODES, node, cache=self._deps.nodes)
-        except ApiNotFound:
-            return await no_pods_bound(self._deps.kube, node)
-        return False
+        found = await quorum_find(self._deps.kube, NODES, node, cache=self._deps.nodes)
+        return found is None and await no_pods_bound(self._deps.kube, node)
 
     async def _delete_objects(self, pool: IPPool) -> None:
         with suppress(ApiNotFound):

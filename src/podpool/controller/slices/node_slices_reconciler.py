@@ -27,7 +27,7 @@ from podpool.controller.slices.node_slices_spec import (
 )
 from podpool.controller.slices.slice_index import SliceIndex
 from podpool.kube.errors import ApiAlreadyExists, ApiConflict, ApiDecodeError, ApiError, ApiNotFound, ApiServerError
-from podpool.kube.informer import quorum_get
+from podpool.kube.informer import quorum_find
 from podpool.kube.workqueue import Requeue
 from podpool.runtime.entropy import new_uuid
 
@@ -83,12 +83,9 @@ class NodeSlicesReconciler:
 
     async def _identify(self, obj: NodeSlices, node: Node) -> NodeSlicesSpec | None:
         """Return the spec with the Node that a quorum read shows; None if that is not the cached one."""
-        try:
-            found = await quorum_get(self._kube, NODES, node.metadata.name, cache=self._deps.nodes)
-        except ApiNotFound:
-            return None
-        same = (found.metadata.uid, found.boot_id) == (node.metadata.uid, node.boot_id)
-        return identify_node(obj.spec, obj.status, found) if same else None
+        found = await quorum_find(self._kube, NODES, node.metadata.name, cache=self._deps.nodes)
+        same = found and (found.metadata.uid, found.boot_id) == (node.metadata.uid, node.boot_id)
+        return identify_node(obj.spec, obj.status, found) if found and same else None
 
     def _inputs(self, node: Node) -> NodeInputs:
         name, uid, settled = node.metadata.name, node.metadata.uid, self._desired.settled()
@@ -178,7 +175,7 @@ class NodeSlicesReconciler:
         except ApiNotFound:
             self._index.settle(name)
         except (ApiAlreadyExists, ApiConflict):
-            await self._read(name)
+            self._index.settle(name, await self._kube.find(NODE_SLICES, name))
             raise
         except ApiError as error:
             if not isinstance(error, ApiServerError | ApiDecodeError):  # then it may have been written
@@ -186,10 +183,3 @@ class NodeSlicesReconciler:
             raise
         else:
             self._index.settle(name, written)
-
-    async def _read(self, name: str) -> None:
-        """End a pending write with what a quorum read shows."""
-        try:
-            self._index.settle(name, await self._kube.get(NODE_SLICES, name))
-        except ApiNotFound:
-            self._index.settle(name)
