@@ -9,7 +9,16 @@ from hypothesis import strategies as st
 
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, Range, RangeSet, parse_exclusion, parse_prefix, parse_range, prefix_of
+from podpool.core.ranges import (
+    Prefix,
+    Range,
+    RangeSet,
+    find_prefix,
+    parse_exclusion,
+    parse_prefix,
+    parse_range,
+    prefix_of,
+)
 
 networks = st.ip_addresses().flatmap(
     lambda address: st.integers(0, address.max_prefixlen).map(
@@ -76,6 +85,7 @@ def test_prefixes_of_existing_configurations_are_parsed(text: str, prefix: str) 
 def test_an_invalid_prefix_is_rejected_with_the_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidInput, match=reason) as caught:
         parse_prefix(text)
+    assert find_prefix(text) is None
     assert ("range", text) == (caught.value.what, caught.value.value)
 
 

@@ -154,6 +154,14 @@ def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False)
     return prefix_of(address, length, what=what, text=text)
 
 
+def find_prefix(text: str) -> Prefix | None:
+    """Return the prefix that a text of another program is; None if it is none."""
+    try:
+        return parse_prefix(text)
+    except InvalidInput:
+        return None
+
+
 def prefix_of(address: Address, length: int, *, what: str = "range", text: str | None = None) -> Prefix:
     """Return the network of this length that contains an address."""
     host_bits = address.family.bits - length

@@ -21,7 +21,7 @@ from podpool.api.whereabouts import (
     waiting_nodes,
 )
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.ranges import Prefix, find_prefix
 from podpool.core.slice_table import SliceLayout, parse_slice_size
 from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of_nodes
 from podpool.inspect.view_models import ViewModel
@@ -148,7 +148,7 @@ def _remedy(layout: SliceLayout | None, view: NetworkView, waiting: int) -> str:
 def _ended_network(network: str, range_: str, slices: Sequence[SliceView]) -> Network:
     """Return a network without a NodeSlicePool, of which nodes still have slices."""
     found = _network(f"{network}-{re.sub('[:/]', '-', range_)}" if network else range_, range_, slices)
-    size = max((parsed.length for each in slices if (parsed := _prefix(each.range))), default=0)
+    size = max((parsed.length for each in slices if (parsed := find_prefix(each.range))), default=0)
     view = msgspec.structs.replace(found.view, slice_size=f"/{size}" if size else "-", slices=len(slices))
     return msgspec.structs.replace(found, view=view)
 
@@ -175,12 +175,12 @@ def _rows_without_object(pool: NodeSlicePool, own: Iterable[NodeSlice]) -> Itera
     listed = {(each.node, each.slice) for each in own}
     network = pool.metadata.annotations.get(NETWORK_ANNOTATION, pool.metadata.name)
     for row in pool.status.allocations:
-        if row.node_name and (row.node_name, row.slice_range) not in listed and _prefix(row.slice_range):
+        if row.node_name and (row.node_name, row.slice_range) not in listed and find_prefix(row.slice_range):
             yield NodeSlice(node=row.node_name, network=network, range=pool.spec.range, slice=row.slice_range)
 
 
 def _slice(each: NodeSlice, by_name: Mapping[str, IPPool], owned: set[str]) -> SliceView:
-    prefix = _prefix(each.slice)
+    prefix = find_prefix(each.slice)
     pool = _pool_of(by_name, network=each.network, node=each.node, range_=prefix) if prefix else None
     if pool:
         owned.add(pool.metadata.name)
@@ -214,7 +214,7 @@ def _withheld(pool: NodeSlicePool, pools: Iterable[IPPool]) -> str:
 
 
 def _overlap(one: str, other: str) -> bool:
-    first, second = _prefix(one), _prefix(other)
+    first, second = find_prefix(one), find_prefix(other)
     return bool(first and second and first.range.overlaps(second.range))
 
 
@@ -225,23 +225,16 @@ def _is_hidden(pool: IPPool) -> bool:
 
 
 def _shared_view(pool: IPPool) -> NetworkView:
-    size, used = _size(_prefix(pool.spec.range)), len(pool.spec.allocations)
+    size, used = _size(find_prefix(pool.spec.range)), len(pool.spec.allocations)
     return NetworkView(name=pool.metadata.name, range=pool.spec.range, used=used, size=size)
 
 
 def _layout(pool: NodeSlicePool) -> SliceLayout | None:
     """Return the division of the range: a NodeSlicePool may list only assigned slices."""
-    range_ = _prefix(pool.spec.range)
+    range_ = find_prefix(pool.spec.range)
     with suppress(InvalidInput):
         return parse_slice_size(pool.spec.slice_size, of=range_) if range_ else None
     return None
-
-
-def _prefix(text: str) -> Prefix | None:
-    try:
-        return parse_prefix(text)
-    except InvalidInput:
-        return None
 
 
 def _size(prefix: Prefix | None) -> int:

@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NodeSlicePool
-from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.ranges import Prefix, find_prefix
 from podpool.inspect.audit_snapshot import AuditSnapshot
 from podpool.inspect.ledger_comparison import CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding
 from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of_nodes
@@ -46,7 +45,7 @@ def _owned(snapshot: AuditSnapshot, slices: Sequence[NodeSlice]) -> dict[str, li
     """Return by network what belongs to nodes: in their NodeSlices, or in use by a Whereabouts plugin."""
     found: defaultdict[str, list[_Owned]] = defaultdict(list)
     for each in slices:
-        if prefix := _prefix(each.slice):
+        if prefix := find_prefix(each.slice):
             former = each.state is SliceState.FORMER
             found[each.network].append(_Owned(prefix=prefix, node=each.node, former=former, state=each.state))
     known = KnownNames(
@@ -79,7 +78,7 @@ def _overlaps(network: str, owned: Sequence[_Owned]) -> Iterator[AuditFinding]:
 def _taken_rows(pool: NodeSlicePool, owned: Sequence[_Owned]) -> Iterator[AuditFinding]:
     """Consent: no slice is listed for a node while another may use it."""
     for row in (each for each in pool.status.allocations if each.node_name):
-        given = _prefix(row.slice_range)
+        given = find_prefix(row.slice_range)
         for each in owned:
             if given and each.node != row.node_name and given.range.overlaps(each.prefix.range):
                 message = f"slice {row.slice_range} of {row.node_name} is still held by {each.node}"
@@ -117,10 +116,3 @@ def _pools_without_slice(snapshot: AuditSnapshot, slices: Sequence[NodeSlice]) -
 
 def _subject(pool: NodeSlicePool) -> str:
     return f"nodeslicepool/{pool.metadata.name}"
-
-
-def _prefix(text: str) -> Prefix | None:
-    try:
-        return parse_prefix(text)
-    except InvalidInput:
-        return None

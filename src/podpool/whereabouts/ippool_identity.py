@@ -6,8 +6,7 @@ from collections.abc import Collection, Iterable
 import msgspec
 
 from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NODE_UID_LABEL, SEALED_ANNOTATION, IPPool
-from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.ranges import Prefix, find_prefix
 from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
 from podpool.whereabouts.slice_assignment import HeldSlice
@@ -22,9 +21,8 @@ class KnownNames(msgspec.Struct, frozen=True, kw_only=True):
 
 def identify_pool(pool: IPPool, known: KnownNames) -> PoolIdentifier | None:
     """Return what a pool is for, by its annotations, else by its name; None if neither can be read."""
-    try:
-        range_ = parse_prefix(pool.spec.range)
-    except InvalidInput:
+    range_ = find_prefix(pool.spec.range)
+    if range_ is None:
         return None
     annotations = pool.metadata.annotations
     network = annotations.get(NETWORK_ANNOTATION, "")

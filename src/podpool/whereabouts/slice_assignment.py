@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import msgspec
 
 from podpool.api.whereabouts import NodeSlicePool, SliceAllocation
-from podpool.core.errors import InvalidInput
 from podpool.core.range_spec import RangeSpec
-from podpool.core.ranges import Prefix, RangeSet, parse_prefix
+from podpool.core.ranges import Prefix, RangeSet, find_prefix
 from podpool.core.slice_table import SliceLayout, SliceTable
 from podpool.whereabouts.network_plan import SliceTablePlan
 
@@ -195,14 +194,7 @@ def read_assignment(pool: NodeSlicePool, layout: SliceLayout, *, waiting: tuple[
     """Return the assignment that a NodeSlicePool shows. Invalid slices are skipped."""
     assigned: dict[str, Prefix] = {}
     for each in pool.status.allocations:
-        slice_ = _parse_slice(each.slice_range)
+        slice_ = find_prefix(each.slice_range)
         if each.node_name and slice_:
             assigned.setdefault(each.node_name, slice_)
     return SliceAssignment(layout=layout, assigned=assigned, waiting=waiting)
-
-
-def _parse_slice(text: str) -> Prefix | None:
-    try:
-        return parse_prefix(text, what="sliceRange")
-    except InvalidInput:
-        return None

@@ -36,7 +36,7 @@ from podpool.cli.connect import read_flat_file
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import parse_prefix
+from podpool.core.ranges import find_prefix
 from podpool.inspect.slice_inventory import REQUEST
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
@@ -288,9 +288,8 @@ def _pool_for(pod_address: PodAddress, pools: Sequence[IPPool]) -> IPPool | None
 
 
 def _is_slice_of(pool: IPPool, pod_address: PodAddress) -> bool:
-    try:
-        range_ = parse_prefix(pool.spec.range)
-    except InvalidInput:
+    range_ = find_prefix(pool.spec.range)
+    if range_ is None:
         return False
     place = PoolIdentifier(range=range_, network=pod_address.network, node=pod_address.node)
     return pod_address.address in range_ and pool.metadata.name == place.name

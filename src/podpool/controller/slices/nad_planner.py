@@ -5,7 +5,7 @@ from contextlib import suppress
 from podpool.api.whereabouts import NETWORK_ANNOTATION, NodeSlicePool
 from podpool.controller.deps import SliceDeps
 from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.ranges import Prefix, find_prefix
 from podpool.core.slice_table import SliceLayout, parse_slice_size
 from podpool.whereabouts.ippool_identity import KnownNames
 from podpool.whereabouts.nad import ParsedNad, parse_nad, suggest_slice_size
@@ -89,9 +89,5 @@ class NADPlanner:
 
 def table_key(pool: NodeSlicePool) -> SliceTableKey | None:
     """Return the slice table that a NodeSlicePool shows; None if podpool did not write it, or it is invalid."""
-    if NETWORK_ANNOTATION not in pool.metadata.annotations:
-        return None
-    try:
-        return SliceTableKey(pool.metadata.annotations[NETWORK_ANNOTATION], parse_prefix(pool.spec.range))
-    except InvalidInput:
-        return None
+    network, range_ = pool.metadata.annotations.get(NETWORK_ANNOTATION), find_prefix(pool.spec.range)
+    return None if network is None or range_ is None else SliceTableKey(network, range_)

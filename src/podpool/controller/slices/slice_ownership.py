@@ -8,7 +8,6 @@ the same boot keeps its status, and the status of a machine that was replaced is
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import suppress
 from enum import IntEnum
 
 import msgspec
@@ -16,8 +15,7 @@ from msgspec.structs import replace
 
 from podpool.api.builtin import Node
 from podpool.api.node_slices import Assignment, FormerNode, NodeSlices, NodeSlicesSpec, NodeSlicesStatus, SliceStatus
-from podpool.core.errors import InvalidInput
-from podpool.core.ranges import Prefix, parse_prefix
+from podpool.core.ranges import Prefix, find_prefix
 from podpool.core.slice_table import SliceLayout
 from podpool.whereabouts.slice_assignment import HeldSlice
 
@@ -168,60 +166,53 @@ def without_implausible_claims(
 
 def _layout_of(claim: Assignment, layouts: Iterable[SliceLayout]) -> SliceLayout | None:
     """Return the slice table that a claimed slice can be of; its range may have been larger."""
-    try:
-        slice_ = parse_prefix(claim.slice)
-    except InvalidInput:
-        return None
+    slice_ = find_prefix(claim.slice)
     for each in layouts:
         smallest = max(each.range.length, each.length - MAX_GROWTH_BITS)
-        if slice_.length >= smallest and slice_.family is each.range.family:
+        if slice_ and slice_.length >= smallest and slice_.family is each.range.family:
             return each
     return None
 
 
 def read_slices(obj: NodeSlices) -> tuple[OwnedSlice, ...]:
     """Return the slices of all Nodes of a name; invalid ones are left out."""
-    return tuple(_read(obj))
-
-
-def _read(obj: NodeSlices) -> Iterator[OwnedSlice]:
-    spec, status, boot = obj.spec, obj.status, current_boot(obj.spec, obj.status)
+    spec, status, name = obj.spec, obj.status, obj.metadata.name
     shown = {each.id: each for each in status.slices}
-    present = FormerNode(node_uid=spec.node_uid or status.node_uid, boot_id=boot)
-    for each in spec.assignments:
-        state = assignment_state(each, spec, status)
-        if state is not None:
-            yield from _parsed(obj, present, each, state, confirmed=is_confirmed(each, shown.get(each.id)))
-    for each in lost_assignments(spec, status):
-        yield from _parsed(obj, present, each, SliceState.HELD, listed=False)
-    for former in spec.former:
-        for each in former.assignments:
-            yield from _parsed(obj, former, each, SliceState.HELD)
+    present = FormerNode(node_uid=spec.node_uid or status.node_uid, boot_id=current_boot(spec, status))
+    listed = [
+        _owned(name, present, each, state, confirmed=is_confirmed(each, shown.get(each.id)))
+        for each in spec.assignments
+        if (state := assignment_state(each, spec, status)) is not None
+    ]
+    lost = [_owned(name, present, each, listed=False) for each in lost_assignments(spec, status)]
+    former = [_owned(name, of, each) for of in spec.former for each in of.assignments]
+    return tuple(filter(None, (*listed, *lost, *former)))
 
 
-def _parsed(
-    obj: NodeSlices,
+def _owned(
+    name: str,
     of: FormerNode,
     assignment: Assignment,
-    state: SliceState,
+    state: SliceState = SliceState.HELD,
     *,
     listed: bool = True,
     confirmed: bool = False,
-) -> Iterator[OwnedSlice]:
-    with suppress(InvalidInput):
-        slice_ = parse_prefix(assignment.slice)
-        yield OwnedSlice(
-            id=assignment.id,
-            network=assignment.network,
-            range=parse_prefix(assignment.range or assignment.slice),
-            slice=slice_,
-            node=obj.metadata.name,
-            node_uid=of.node_uid,
-            boot_id=of.boot_id,
-            state=state,
-            listed=listed,
-            confirmed=confirmed,
-        )
+) -> OwnedSlice | None:
+    slice_, range_ = find_prefix(assignment.slice), find_prefix(assignment.range or assignment.slice)
+    if slice_ is None or range_ is None:
+        return None
+    return OwnedSlice(
+        id=assignment.id,
+        network=assignment.network,
+        range=range_,
+        slice=slice_,
+        node=name,
+        node_uid=of.node_uid,
+        boot_id=of.boot_id,
+        state=state,
+        listed=listed,
+        confirmed=confirmed,
+    )
 
 
 class Conflicts(msgspec.Struct, frozen=True, kw_only=True):
