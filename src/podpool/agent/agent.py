@@ -139,7 +139,7 @@ class Agent:
             fenced=self.fenced,
             journal_bytes=self._state.journal.size,
             journal_records=self._state.journal.appended,
-            watch_lag=self._informers.lag(secondary.last_contacts() if secondary else {}),
+            watch_lag=self._informers.lag(secondary.reconciler.informers.last_contacts() if secondary else {}),
             exhaustion_changes=dict(self._monitor.exhaustion_changes),
             slices=secondary.slice_metrics() if secondary else (),
             listed_sandboxes=self._sandbox_gc.runtime.known,

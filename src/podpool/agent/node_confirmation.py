@@ -180,7 +180,8 @@ class NodeConfirmation:
         try:
             node = await self._deps.kube.get(NODES, self._deps.node)
             ours = node.boot_id == self._state.pool.boot_id
-            node_only = self._secondary is not None and ours and await self._secondary.confirms(node.metadata.uid)
+            secondary = self._secondary if ours else None
+            node_only = secondary is not None and await secondary.reconciler.confirms(node.metadata.uid)
         except (ApiError, Unreachable) as error:
             self._unanswered = not isinstance(error, ApiNotFound)
             return False

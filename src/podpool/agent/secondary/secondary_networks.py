@@ -18,9 +18,8 @@ from podpool.agent.secondary.router import Router
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
 from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
-from podpool.agent.secondary.slice_orphan_gc import SliceOrphanGC
 from podpool.agent.secondary.slice_reconciler import SliceReconciler
-from podpool.agent.secondary.slice_recovery import SliceRecovery
+from podpool.agent.secondary.slice_recovery import SliceOrphanGC, SliceRecovery
 from podpool.agent.state import AgentState
 from podpool.api.builtin import Node, Pod
 from podpool.kube.cache import ObjectCache
@@ -33,12 +32,12 @@ class SecondaryNetworks:
         self._deps = deps
         self._state = state
         log = SharedRangeLog(deps)
-        self._reconciler = SliceReconciler(deps, state, options.whereabouts_namespace, on_change=self.on_change)
-        self.slice_ipam = SliceIPAM(deps, state, self._reconciler, log)
+        self.reconciler = SliceReconciler(deps, state, options.whereabouts_namespace, on_change=self.on_change)
+        self.slice_ipam = SliceIPAM(deps, state, self.reconciler, log)
         self._shared = SharedRangeIPAM(deps, options, log, state.slices)
         self._orphan_gc = SliceOrphanGC(deps, state, self.slice_ipam, pods)
-        self._recovery = SliceRecovery(deps, state, self.slice_ipam, self._reconciler)
-        self._reconciler.informers.on_restored = self._shared.on_restored
+        self._recovery = SliceRecovery(deps, state, self.slice_ipam, self.reconciler)
+        self.reconciler.informers.on_restored = self._shared.on_restored
         self.router = Router(deps, sliced=self.slice_ipam, shared=self._shared)
         self.sources = (self.slice_ipam, self._shared)
         """What sandboxes have addresses of."""
@@ -46,30 +45,22 @@ class SecondaryNetworks:
     async def run(self) -> None:
         """Run all parts until cancelled."""
         async with asyncio.TaskGroup() as group:
-            for part in (self._reconciler, self.slice_ipam, self._shared, self._orphan_gc, self._recovery):
+            for part in (self.reconciler, self.slice_ipam, self._shared, self._orphan_gc, self._recovery):
                 group.create_task(part.run())
 
     def on_node(self, node: Node | None) -> None:
         """Use NodeSlices if it is of the Node that reports this boot."""
-        self._reconciler.follow(node.metadata.uid if node and node.boot_id == self._state.pool.boot_id else "")
+        self.reconciler.follow(node.metadata.uid if node and node.boot_id == self._state.pool.boot_id else "")
 
     def on_change(self) -> None:
         """Serve waiting requests, and acknowledge slices if the Node is confirmed now."""
-        self._reconciler.on_fence_change()
+        self.reconciler.on_fence_change()
         self.slice_ipam.serve()
-
-    async def confirms(self, uid: str) -> bool:
-        """Return whether a quorum read shows that all slices are of the Node with this UID."""
-        return await self._reconciler.confirms(uid)
 
     def not_ready_reason(self) -> str | None:
         """Return why no address can be assigned; a missing slice does not count."""
         fence = self._state.node_fence
         return None if fence.is_open() else fenced_reason(self._deps.node, fence, self._deps.settings)
-
-    def last_contacts(self) -> dict[str, float | None]:
-        """Return the loop time of the last message of each watch."""
-        return self._reconciler.informers.last_contacts()
 
     def slice_metrics(self) -> tuple[SliceMetricsSnapshot, ...]:
         """Return the metrics of the open slices."""
@@ -82,7 +73,7 @@ class SecondaryNetworks:
                 size=each.prefix.usable.size,
                 assigned=len(each.assigned),
                 cooling_down=each.cooling_down(now=now, cooldown=cooldown),
-                lag=self._reconciler.pools.lag(each),
+                lag=self.reconciler.pools.lag(each),
             )
             for each in self._state.slices
             if not each.closed

@@ -43,7 +43,8 @@ class Slice:
         """Confirmed in this boot and since the fence was last closed; else the slice is suspended."""
         self.recovering = state.recovering
         """Sandboxes may have addresses of it that the journal does not contain."""
-        self._cooldown_forced_at = state.cooldown_forced_at
+        self.cooldown_forced_at = state.cooldown_forced_at
+        """Until when any address may have been used without a record."""
         self._assigned = {parse_address(each).value: holder for each, holder in state.assigned.items()}
         self._used = {parse_address(each).value: past for each, past in state.used.items()}
         self._unavailable: dict[RangeSet, Bitmap] = {}
@@ -57,11 +58,6 @@ class Slice:
     def used(self) -> Mapping[int, records.PastUse]:
         """The released addresses, in the order of their last use."""
         return self._used
-
-    @property
-    def cooldown_forced_at(self) -> float | None:
-        """Until when any address may have been used without a record."""
-        return self._cooldown_forced_at
 
     @property
     def assignable(self) -> bool:
@@ -84,7 +80,7 @@ class Slice:
         size = members.size
         level = levels.of_slice(unassigned=size - len(self._assigned), size=size)
         for cooldown in (level, levels.exhausted):
-            if lowest is not None and (self._cooldown_forced_at is None or self._cooldown_forced_at + cooldown <= now):
+            if lowest is not None and (self.cooldown_forced_at is None or self.cooldown_forced_at + cooldown <= now):
                 return lowest
             if oldest is not None and self._used[oldest].since + cooldown <= now:
                 return oldest
@@ -95,18 +91,18 @@ class Slice:
         if not self.assignable:
             return None
         lowest, oldest = self._lowest_free(members), self._oldest_used(members)
-        times = [self._cooldown_forced_at or 0.0] if lowest is not None else []
+        times = [self.cooldown_forced_at or 0.0] if lowest is not None else []
         times += [self._used[oldest].since] if oldest is not None else []
         return min(times) + cooldown if times else None
 
     def in_use(self, *, now: float, cooldown: float) -> bool:
         """Return whether an address is assigned or cooling down, or may be without a record."""
-        forced = self._cooldown_forced_at
+        forced = self.cooldown_forced_at
         return bool(self._assigned or self._used or self.recovering) or (forced is not None and forced + cooldown > now)
 
     def cooldown_ends_at(self, *, cooldown: float) -> float | None:
         """Return when the first address has cooled down; None if none is cooling down."""
-        forced = () if self._cooldown_forced_at is None else (self._cooldown_forced_at,)
+        forced = () if self.cooldown_forced_at is None else (self.cooldown_forced_at,)
         since = min((*(past.since for past in self._used.values()), *forced), default=None)
         return None if since is None else since + cooldown
 
@@ -131,7 +127,7 @@ class Slice:
             confirmed=self.confirmed,
             closed=self.closed,
             recovering=self.recovering,
-            cooldown_forced_at=self._cooldown_forced_at,
+            cooldown_forced_at=self.cooldown_forced_at,
             assigned={str(self.address(value)): holder for value, holder in self._assigned.items()},
             used={str(self.address(value)): past for value, past in self._used.items()},
         )
@@ -165,8 +161,8 @@ class Slice:
         used = {**self._used, **{value: past for value, past in earlier.used.items() if value in own}}
         self._used = dict(sorted(used.items(), key=lambda each: each[1].since))
         if earlier.prefix.range.overlaps(own):
-            forced = [each for each in (self._cooldown_forced_at, earlier.cooldown_forced_at) if each is not None]
-            self._cooldown_forced_at = max(forced, default=None)
+            forced = [each for each in (self.cooldown_forced_at, earlier.cooldown_forced_at) if each is not None]
+            self.cooldown_forced_at = max(forced, default=None)
             self.recovering = self.recovering or earlier.recovering
         earlier.drop(own)
         self._unavailable.clear()
@@ -179,12 +175,12 @@ class Slice:
 
     def force_cooldown(self, *, at: float) -> None:
         """Let every address cool down from now on: any may have been used without a record."""
-        self._cooldown_forced_at = at
+        self.cooldown_forced_at = at
         self._used = {value: msgspec.structs.replace(past, since=at) for value, past in self._used.items()}
 
     def reboot(self, *, at: float) -> None:
         """Start a new boot: no sandbox has survived, and every cooldown starts again."""
-        self._cooldown_forced_at = None if self._cooldown_forced_at is None else at
+        self.cooldown_forced_at = None if self.cooldown_forced_at is None else at
         self.confirmed = self.recovering = False
         holders = {value: past.holder for value, past in self._used.items()} | self._assigned
         self._used = {value: records.PastUse(holder=holder, since=at) for value, holder in holders.items()}
