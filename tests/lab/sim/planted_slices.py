@@ -21,8 +21,7 @@ from podpool.controller.slices import (
     slice_ownership,
 )
 from podpool.controller.slices.inventory import SliceInventory
-from podpool.controller.slices.mass_loss import SliceMassLoss
-from podpool.controller.slices.node_gc import SliceNodeGC
+from podpool.controller.slices.node_gc import SliceMassLoss, SliceNodeGC
 from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
 from podpool.controller.slices.slice_ownership import OwnedSlice, SliceState
 from podpool.controller.slices.write_through_cache import WriteThroughCache

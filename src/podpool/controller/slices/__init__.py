@@ -8,6 +8,6 @@ when the node is gone; no node waits while a slice is free.
     assignment -> NodeSlicePools, for Whereabouts' tools       nodeslicepool, nodeslicepool_reconciler
     spec and status of NodeSlices -> who owns what             ownership (decides), slice_index
     restored API server -> nothing until agents have answered  inventory, inventory_configmap
-    gone Node -> its slices are free                           node_gc, mass_loss
+    gone Node -> its slices are free                           node_gc
     allocations and reservations of deleted Pods               shared_pool_orphan_gc
 """

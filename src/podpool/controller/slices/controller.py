@@ -3,8 +3,7 @@
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from podpool.api.builtin import ConfigMap, Node
-from podpool.api.meta import KubeObject
+from podpool.api.builtin import Node
 from podpool.api.node_slices import Assignment, NodeSlices
 from podpool.api.whereabouts import IPPool
 from podpool.controller.deps import SliceDeps
@@ -12,7 +11,6 @@ from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.desired_slices import DesiredSlices
 from podpool.controller.slices.inventory import SliceInventory
 from podpool.controller.slices.inventory_configmap import InventoryConfigMap
-from podpool.controller.slices.mass_loss import SliceMassLoss
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.node_gc import SliceNodeGC
 from podpool.controller.slices.node_slices_reconciler import NodeSlicesReconciler
@@ -68,8 +66,7 @@ class SliceController:
         self._networks = NodeSlicePoolReconciler(
             deps, self._planner, self._index, self._desired, seal=self._seal, slice_pools=self._slice_pools
         )
-        self._mass_loss = SliceMassLoss(deps, self._index, config_map)
-        self._node_gc = SliceNodeGC(deps, self._index, self._nodes, self._planner, self._mass_loss)
+        self._node_gc = SliceNodeGC(deps, self._index, self._nodes, self._planner, config_map)
         self._orphan_gc = SharedPoolOrphanGC(deps, self._index)
 
     def metrics(self) -> dict[tuple[str, str], SliceMetrics]:
@@ -84,7 +81,7 @@ class SliceController:
     @property
     def node_gc_paused(self) -> bool:
         """Whether the mass-loss breaker is open."""
-        return self._mass_loss.paused
+        return self._node_gc.paused
 
     async def run(self) -> None:
         """Reconcile until cancelled, once the informers are synced."""
@@ -95,16 +92,17 @@ class SliceController:
         deps.subnet_ranges.on_change = self._enqueue_nads
         unsubscribe = [
             deps.nodes.subscribe(self._on_node_change),
-            informers.nads.subscribe(self._on_nad_change),
+            informers.nads.subscribe(lambda _old, _new: self._enqueue_nads()),
             informers.node_slices.cache.subscribe(self._on_node_slices_change),
-            informers.inventory.cache.subscribe(self._on_config_map_change),
+            informers.inventory.cache.subscribe(lambda _old, _new: self._inventory.wake()),
             self._slice_pools.follow(),
+            self._index.pools.follow(),
+            self._index.objects.follow(),
         ]
         try:
-            with self._index.following():
-                for obj in informers.node_slices.cache.values():
-                    self._on_node_slices_change(None, obj)
-                await self._run_tasks()
+            for obj in informers.node_slices.cache.values():
+                self._on_node_slices_change(None, obj)
+            await self._run_tasks()
         finally:
             for each in unsubscribe:
                 each()
@@ -219,12 +217,6 @@ class SliceController:
             owned = (each.network for each in self._index.of_node(name))
             self._enqueue_networks((*(table.key.network for table in self._planner.plan.tables), *owned))
             self.queues["node_slices"].add(name)
-
-    def _on_nad_change(self, _: KubeObject | None, __: KubeObject | None) -> None:
-        self._enqueue_nads()
-
-    def _on_config_map_change(self, _: ConfigMap | None, __: ConfigMap | None) -> None:
-        self._inventory.wake()
 
     def _on_node_slices_change(self, old: NodeSlices | None, new: NodeSlices | None) -> None:
         name = (new or old or NodeSlices()).metadata.name

@@ -5,8 +5,7 @@ disappeared without the controller's doing, and rows of NodeSlicePools that no o
 of its node has answered an inventory, or by node GC.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from podpool.api.node_slices import Assignment, NodeSlices
@@ -98,16 +97,6 @@ class SliceIndex:
         """Return whether the agent of a node has answered the present inventory request."""
         obj = self.objects.get(node)
         return obj is not None and obj.status.inventory == self.request and status_is_current(obj.spec, obj.status)
-
-    @contextmanager
-    def following(self) -> Iterator[None]:
-        """Follow the informers within the block."""
-        unsubscribe = [self.pools.follow(), self.objects.follow()]
-        try:
-            yield
-        finally:
-            for each in unsubscribe:
-                each()
 
     # Writes and claims
 
