@@ -26,7 +26,7 @@ from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import serving
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
-from podpool.whereabouts.slice_assignment import LiveNode, assign_slices, slice_allocations
+from podpool.whereabouts.slice_assignment import assign_slices, slice_allocations
 from tests.agent.clocks import LoopClock
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class SliceCluster:
         """Create a network, its NAD, and the slices of the nodes: whoever gets none waits."""
         prefix = parse_prefix(range_)
         plan = SliceTablePlan(key=SliceTableKey(name, prefix), layout=parse_slice_size(size, of=prefix))
-        assignment = assign_slices(plan, nodes=[LiveNode(each) for each in self.names])
+        assignment = assign_slices(plan, nodes=dict.fromkeys(self.names, ""))
         ipam = {"type": "whereabouts", "range": range_, "node_slice_size": size, "network_name": name}
         nad = json.dumps({"name": name, "type": "macvlan", "ipam": ipam})
         meta = {"name": name, "namespace": "default"}

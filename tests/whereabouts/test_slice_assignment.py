@@ -14,7 +14,6 @@ from podpool.core.ranges import Prefix, parse_prefix
 from podpool.whereabouts.network_plan import SliceTablePlan
 from podpool.whereabouts.slice_assignment import (
     HeldSlice,
-    LiveNode,
     SliceAssignment,
     assign_slices,
     read_assignment,
@@ -25,8 +24,8 @@ from podpool.whereabouts.slice_assignment import (
 from tests.whereabouts.builders import config, plan, range_spec
 
 
-def nodes(*names: str) -> list[LiveNode]:
-    return [LiveNode(name, f"uid-{name}") for name in names]
+def nodes(*names: str) -> dict[str, str]:
+    return {name: f"uid-{name}" for name in names}
 
 
 def in_use_by(node: str, slice_: str, *, uid: str | None = None) -> HeldSlice:
@@ -45,7 +44,7 @@ class TestAsWhereabouts:
     """The tests of Whereabouts' controller, and observations of its behaviour."""
 
     def test_creates_node_slice_pools_no_nodes(self) -> None:
-        table = assign_slices(plan("10.0.0.0/8", 10), nodes=[])
+        table = assign_slices(plan("10.0.0.0/8", 10), nodes={})
         assert ["10.0.0.0/10", "10.64.0.0/10", "10.128.0.0/10", "10.192.0.0/10"] == listed(table)
 
     def test_creates_node_slice_pools_with_nodes(self) -> None:
@@ -53,13 +52,13 @@ class TestAsWhereabouts:
         assert ["10.0.0.0/10 node1", "10.64.0.0/10 node2", "10.128.0.0/10", "10.192.0.0/10"] == listed(table)
 
     def test_node_joins(self) -> None:
-        before = assign_slices(plan("10.0.0.0/8", 10), nodes=[])
+        before = assign_slices(plan("10.0.0.0/8", 10), nodes={})
         table = assign_slices(plan("10.0.0.0/8", 10), nodes=nodes("node1"), previous=before)
         assert ["10.0.0.0/10 node1", "10.64.0.0/10", "10.128.0.0/10", "10.192.0.0/10"] == listed(table)
 
     def test_node_leaves(self) -> None:
         before = assign_slices(plan("10.0.0.0/8", 10), nodes=nodes("node1"))
-        table = assign_slices(plan("10.0.0.0/8", 10), nodes=[], previous=before)
+        table = assign_slices(plan("10.0.0.0/8", 10), nodes={}, previous=before)
         assert ["10.0.0.0/10", "10.64.0.0/10", "10.128.0.0/10", "10.192.0.0/10"] == listed(table)
 
     @pytest.mark.parametrize(
@@ -89,7 +88,7 @@ class TestAsWhereabouts:
 
     def test_host_bits_are_dropped(self) -> None:
         expected = ["192.168.2.0/25", "192.168.2.128/25", "192.168.3.0/25", "192.168.3.128/25"]
-        assert expected == listed(assign_slices(plan("192.168.2.225/23", 25), nodes=[]))
+        assert expected == listed(assign_slices(plan("192.168.2.225/23", 25), nodes={}))
 
     def test_ipv6_ranges_are_sliced(self) -> None:
         """Whereabouts crashes."""
@@ -325,15 +324,15 @@ class Cluster(RuleBasedStateMachine):
     @initialize(first=st.sampled_from(PLANS))
     def begin(self, first: SliceTablePlan) -> None:
         self.plan = first
-        self.live: dict[str, LiveNode] = {}
+        self.live: dict[str, str] = {}
         self.used: set[HeldSlice] = set()
         self.created = 0
-        self.table = assign_slices(first, nodes=[])
+        self.table = assign_slices(first, nodes={})
 
     def step(self) -> None:
         before, self.table = (
             self.table,
-            assign_slices(self.plan, nodes=list(self.live.values()), in_use=self.used, previous=self.table),
+            assign_slices(self.plan, nodes=self.live, in_use=self.used, previous=self.table),
         )
         for node in self.live.keys() & before.assigned.keys() & self.table.assigned.keys():
             fits = before.assigned[node] not in self.unusable() and self.plan.layout.contains(before.assigned[node])
@@ -345,7 +344,7 @@ class Cluster(RuleBasedStateMachine):
     def uses_another(self, node: str, slice_: Prefix) -> bool:
         """Return whether a node may be using another slice, or a former node of its name any."""
         used = self.uses(node)
-        mine = [each.slice for each in used if each.uid == self.live[node].uid]
+        mine = [each.slice for each in used if each.uid == self.live[node]]
         return len(mine) < len(used) or bool(mine and slice_ not in mine)
 
     def uses(self, node: str) -> list[HeldSlice]:
@@ -361,7 +360,7 @@ class Cluster(RuleBasedStateMachine):
     @rule(name=names)
     def join(self, name: str) -> None:
         self.created += 1
-        self.live.setdefault(name, LiveNode(name, f"uid-{self.created}"))
+        self.live.setdefault(name, f"uid-{self.created}")
         self.step()
 
     @rule(name=names)
@@ -383,7 +382,7 @@ class Cluster(RuleBasedStateMachine):
     def use(self, name: str) -> None:
         """An agent uses its assigned slice."""
         if name in self.live and name in self.table.assigned:
-            self.used.add(HeldSlice(self.table.assigned[name], name, self.live[name].uid))
+            self.used.add(HeldSlice(self.table.assigned[name], name, self.live[name]))
             self.step()
 
     @rule(name=names)
@@ -404,7 +403,7 @@ class Cluster(RuleBasedStateMachine):
 
     @invariant()
     def no_two_slices_overlap(self) -> None:
-        given = {HeldSlice(each, node, self.live[node].uid) for node, each in self.table.assigned.items()}
+        given = {HeldSlice(each, node, self.live[node]) for node, each in self.table.assigned.items()}
         ranges = sorted((each.slice.range, each.node, each.uid) for each in given | self.used)
         assert not any(one[0].overlaps(other[0]) for one, other in pairwise(ranges))
 

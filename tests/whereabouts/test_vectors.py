@@ -58,7 +58,7 @@ def test_57_slices_without_a_usable_address_are_rejected() -> None:
 
 def test_57_host_bits_of_a_sliced_range_are_ignored() -> None:
     """Whereabouts rejects them when it creates slices."""
-    table = assign_slices(plan("10.0.0.5/8", 10), nodes=[])
+    table = assign_slices(plan("10.0.0.5/8", 10), nodes={})
     assert ["10.0.0.0/10", "10.64.0.0/10"] == [str(table.layout.slice(number)) for number in (0, 1)]
 
 

@@ -26,13 +26,6 @@ LISTED_SLICE_BYTES = 48
 """Bytes of a listed slice without its node's name."""
 
 
-class LiveNode(msgspec.Struct, frozen=True, order=True):
-    """A Node that exists."""
-
-    name: str
-    uid: str = ""
-
-
 class HeldSlice(msgspec.Struct, frozen=True, order=True):
     """A slice that a node may be using: its agent holds it and has not returned it, and the node is not gone.
 
@@ -83,14 +76,15 @@ class SliceAssignment(msgspec.Struct, frozen=True, kw_only=True):
 def assign_slices(
     plan: SliceTablePlan,
     *,
-    nodes: Sequence[LiveNode],
+    nodes: Mapping[str, str],
     in_use: Iterable[HeldSlice] = (),
     previous: SliceAssignment | None = None,
 ) -> SliceAssignment:
     """Return the next assignment.
 
-    `nodes` are in the order in which they joined. `previous` may have another layout. `in_use` contains the slices of
-    the whole network: one of another range, from before a change, counts where the two overlap.
+    `nodes` are the UIDs of Nodes by name, in the order in which they joined. `previous` may have another layout.
+    `in_use` contains the slices of the whole network: one of another range, from before a change, counts where the two
+    overlap.
     """
     before = previous or SliceAssignment(layout=plan.layout)
     own, others, conflicts = _partition(before, plan.layout, nodes, in_use)
@@ -101,11 +95,10 @@ def assign_slices(
         held={node: each.slice for node, each in own.items() if each not in conflicting},
         closed=(*filter(None, blocked), *unusable_slices(plan.layout, plan.range_specs)),
     )
-    unassigned = [each.name for each in nodes if each.name not in own]
-    present = set(unassigned)
-    for node in filter(present.__contains__, before.assigned):
+    unassigned = dict.fromkeys(each for each in nodes if each not in own)
+    for node in filter(unassigned.__contains__, before.assigned):
         table.adopt(node, before.assigned[node])
-    for node in (*filter(present.__contains__, (*before.assigned, *before.waiting)), *unassigned):
+    for node in (*filter(unassigned.__contains__, (*before.assigned, *before.waiting)), *unassigned):
         table.join(node)
     return SliceAssignment(
         layout=plan.layout,
@@ -118,7 +111,7 @@ def assign_slices(
 
 
 def _partition(
-    before: SliceAssignment, layout: SliceLayout, nodes: Sequence[LiveNode], in_use: Iterable[HeldSlice]
+    before: SliceAssignment, layout: SliceLayout, nodes: Mapping[str, str], in_use: Iterable[HeldSlice]
 ) -> tuple[dict[str, HeldSlice], list[HeldSlice], tuple[tuple[HeldSlice, HeldSlice], ...]]:
     """Divide the slices in use: one per live node, all others, and those of either that conflict.
 
@@ -126,13 +119,12 @@ def _partition(
     its own if a former Node of that name has it.
     """
     relevant = sorted(each for each in set(in_use) if layout.overlapping(each.slice))
-    live = {each.name: each.uid for each in nodes}
-    former = {(each.node, each.slice) for each in relevant if each.uid not in ("", live.get(each.node))}
+    former = {(each.node, each.slice) for each in relevant if each.uid not in ("", nodes.get(each.node))}
     own: dict[str, HeldSlice] = {}
     previous = before.assigned.get
     for held in sorted(relevant, key=lambda each: (not layout.contains(each.slice), each.slice != previous(each.node))):
-        is_own = held.uid == live.get(held.node) or (not held.uid and (held.node, held.slice) not in former)
-        if held.node in live and is_own and not held.disputed:
+        is_own = held.uid == nodes.get(held.node) or (not held.uid and (held.node, held.slice) not in former)
+        if held.node in nodes and is_own and not held.disputed:
             own.setdefault(held.node, held)
     others = [each for each in relevant if own.get(each.node) != each]
     return own, others, tuple(_conflicts(relevant))

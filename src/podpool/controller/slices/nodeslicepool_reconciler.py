@@ -36,7 +36,7 @@ from podpool.runtime.logging import get_logger
 from podpool.whereabouts.ippool_identity import allocated_in_shared_pools, slices_in_use
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 from podpool.whereabouts.object_names import PoolIdentifier
-from podpool.whereabouts.slice_assignment import HeldSlice, LiveNode, SliceAssignment, assign_slices, read_assignment
+from podpool.whereabouts.slice_assignment import HeldSlice, SliceAssignment, assign_slices, read_assignment
 
 MAX_NAMES = 200
 """Characters of network and node with which the name of an IPPool is not too long: a slice has at most 43."""
@@ -98,20 +98,18 @@ class NodeSlicePoolReconciler:
         tables = self._tables(network)
         self._claim_rows(network, [each for each in tables if each.key not in self._assignments])
         conflicts = resolve_conflicts(self._index.of_network(network))
-        nodes, in_use = self._identified_nodes(network), self._in_use(network, conflicts)
-        assignments = {table.key: self._assign(table, nodes, in_use) for table in tables}
+        uids, in_use = self._identified_nodes(network), self._in_use(network, conflicts)
+        assignments = {
+            each.key: assign_slices(each, nodes=uids, in_use=in_use, previous=self._previous(each)) for each in tables
+        }
         for table in tables:
-            self._report(table, assignments[table.key], self._assignments.get(table.key), nodes)
+            self._report(table, assignments[table.key], self._assignments.get(table.key))
         self._set_assignments(network, assignments)
         self._conflicting.discard(network)
         excluded = len(conflicts.kept) < len(self._index.of_network(network))
         if excluded or conflicts.blocked or any(each.conflicts for each in assignments.values()):
             self._conflicting.add(network)
-        slices = NetworkSlices(
-            by_node=_desired(assignments),
-            node_uids={name: node.metadata.uid for name, node in nodes.items()},
-            blocked=conflicts.blocked,
-        )
+        slices = NetworkSlices(by_node=_desired(assignments), node_uids=uids, blocked=conflicts.blocked)
         return self._desired.replace(network, slices)
 
     async def publish(self, network: str) -> None:
@@ -124,10 +122,6 @@ class NodeSlicePoolReconciler:
             if shown and shown.network == network and pool.metadata.name not in self._planner.plan.slice_pools:
                 await self._slice_pools.delete(self._kube, pool)
         await self._seal.unseal(network, keep=self._sliced_ranges(network))
-
-    def _assign(self, table: SliceTablePlan, nodes: dict[str, Node], in_use: Collection[HeldSlice]) -> SliceAssignment:
-        live = [LiveNode(node.metadata.name, node.metadata.uid) for node in nodes.values()]
-        return assign_slices(table, nodes=live, in_use=in_use, previous=self._previous(table))
 
     def _set_assignments(self, network: str, assignments: dict[SliceTableKey, SliceAssignment]) -> None:
         others = {key: each for key, each in self._assignments.items() if key.network != network}
@@ -147,11 +141,11 @@ class NodeSlicePoolReconciler:
         )
         return _widest((*planned, *others, *self._planner.refused_ranges(network)))
 
-    def _identified_nodes(self, network: str) -> dict[str, Node]:
-        """Return the Nodes in the order in which they joined, without those whose identity is not known yet."""
-        nodes = list(self._deps.nodes.values())
+    def _identified_nodes(self, network: str) -> dict[str, str]:
+        """Return UIDs by name, in the order in which Nodes joined, without those whose identity is not known yet."""
+        nodes = [each for each in self._deps.nodes.values() if each.boot_id or not self._may_be_same(each, network)]
         nodes.sort(key=lambda node: (node.metadata.creation_timestamp or "", node.metadata.name))
-        return {node.metadata.name: node for node in nodes if node.boot_id or not self._may_be_same(node, network)}
+        return {node.metadata.name: node.metadata.uid for node in nodes}
 
     def _may_be_same(self, node: Node, network: str) -> bool:
         """Return whether a former Node of this name has a slice that the machine may be using."""
@@ -208,16 +202,15 @@ class NodeSlicePoolReconciler:
 
     # Events
 
-    def _report(
-        self, table: SliceTablePlan, assignment: SliceAssignment, before: SliceAssignment | None, nodes: dict[str, Node]
-    ) -> None:
+    def _report(self, table: SliceTablePlan, assignment: SliceAssignment, before: SliceAssignment | None) -> None:
         """Record Events about waiting nodes, withheld slices and conflicts that are new."""
         events, waited = self._deps.events, before.waiting if before else ()
         if assignment.waiting and assignment.waiting != waited:
             for nad in self._nads(table):
                 events.insufficient_slices(nad, shortage_message(table.key, assignment))
-            for name in (each for each in assignment.waiting if each not in waited):
-                events.no_free_slice(nodes[name], table.key)
+            for node in map(self._deps.nodes.get, (each for each in assignment.waiting if each not in waited)):
+                if node:
+                    events.no_free_slice(node, table.key)
         if assignment.withheld > (before.withheld if before else 0):
             for nad in self._nads(table):
                 events.slices_withheld(nad, withheld_message(table.key, assignment))
