@@ -1,7 +1,7 @@
 """Prefixes, ranges and range sets."""
 
 import ipaddress
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import pytest
 from hypothesis import given
@@ -14,6 +14,7 @@ from podpool.core.ranges import (
     Range,
     RangeSet,
     find_prefix,
+    overlapping_pairs,
     parse_exclusion,
     parse_prefix,
     parse_range,
@@ -204,3 +205,11 @@ def test_a_range_ascends_within_one_family(text: str) -> None:
 
 def test_one_address_is_a_range() -> None:
     assert "10.0.0.1-10.0.0.1" == str(parse_range("10.0.0.1"))
+
+
+@given(st.lists(small, max_size=6))
+def test_overlaps_are_found_by_comparing_neighbours(found: list[Range]) -> None:
+    ordered = sorted(found)
+    pairs = list(overlapping_pairs(ordered, lambda each: each))
+    assert all(one.overlaps(other) for one, other in pairs)
+    assert bool(pairs) == any(one.overlaps(other) for one, other in combinations(ordered, 2))

@@ -5,12 +5,15 @@ operation depends on the number of ranges, never on the number of addresses: `::
 """
 
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 import msgspec
 
 from podpool.core.addresses import Address, Family, parse_address
 from podpool.core.errors import InvalidInput, quoted
+
+T = TypeVar("T")
 
 
 class Range(msgspec.Struct, frozen=True, order=True):
@@ -134,6 +137,16 @@ class RangeSet(msgspec.Struct, frozen=True):
             if each.overlaps(bounds)
         )
         return RangeSet(tuple(kept))
+
+
+def overlapping_pairs(ordered: Iterable[T], range_of: Callable[[T], Range]) -> Iterator[tuple[T, T]]:
+    """Compare each item with the one before it that ends last. The items are in the order of their ranges."""
+    last: T | None = None
+    for each in ordered:
+        if last is not None and range_of(last).overlaps(range_of(each)):
+            yield last, each
+        if last is None or range_of(each).last > range_of(last).last:
+            last = each
 
 
 def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False) -> Prefix:

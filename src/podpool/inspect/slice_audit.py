@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NodeSlicePool
-from podpool.core.ranges import Prefix, find_prefix
+from podpool.core.ranges import Prefix, find_prefix, overlapping_pairs
 from podpool.inspect.audit_snapshot import AuditSnapshot
 from podpool.inspect.ledger_comparison import CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding
 from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of_nodes
@@ -60,19 +60,13 @@ def _owned(snapshot: AuditSnapshot, slices: Sequence[NodeSlice]) -> dict[str, li
 
 
 def _overlaps(network: str, owned: Sequence[_Owned]) -> Iterator[AuditFinding]:
-    """One owner: compare each slice with the one before it that ends last."""
-    last: _Owned | None = None
-    for each in sorted(owned, key=lambda one: (one.prefix.range, one.node, one.former)):
-        if (
-            last
-            and last.prefix.range.overlaps(each.prefix.range)
-            and (last.node, last.former) != (each.node, each.former)
-        ):
+    """One owner: no slices of two nodes overlap."""
+    ordered = sorted(owned, key=lambda one: (one.prefix.range, one.node, one.former))
+    for last, each in overlapping_pairs(ordered, lambda one: one.prefix.range):
+        if (last.node, last.former) != (each.node, each.former):
             where = f"network {network}" if network else "the unnamed network"
             message = f"in {where}, slice {each} ({each.state}) overlaps slice {last} ({last.state})"
             yield AuditFinding(ONE_OWNER, "slices-overlap", f"nodeslices/{each.node}", message, DRAIN)
-        if last is None or each.prefix.range.last > last.prefix.range.last:
-            last = each
 
 
 def _taken_rows(pool: NodeSlicePool, owned: Sequence[_Owned]) -> Iterator[AuditFinding]:

@@ -10,13 +10,13 @@ A node is its name and its UID: a machine that is registered again under its nam
 may be in use. Slices in which every address is excluded are not assigned.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
 from podpool.api.whereabouts import NodeSlicePool, SliceAllocation
 from podpool.core.range_spec import RangeSpec
-from podpool.core.ranges import Prefix, RangeSet, find_prefix
+from podpool.core.ranges import Prefix, RangeSet, find_prefix, overlapping_pairs
 from podpool.core.slice_table import SliceLayout, SliceTable
 from podpool.whereabouts.network_plan import SliceTablePlan
 
@@ -127,18 +127,8 @@ def _partition(
         if held.node in nodes and is_own and not held.disputed:
             own.setdefault(held.node, held)
     others = [each for each in relevant if own.get(each.node) != each]
-    return own, others, tuple(_conflicts(relevant))
-
-
-def _conflicts(ordered: Sequence[HeldSlice]) -> Iterator[tuple[HeldSlice, HeldSlice]]:
-    """Compare each slice with the one before it that ends last."""
-    last: HeldSlice | None = None
-    for held in ordered:
-        overlaps = last is not None and last.slice.range.overlaps(held.slice.range)
-        if last and overlaps and not _may_be_same_node(last, held):
-            yield last, held
-        if last is None or held.slice.range.last > last.slice.range.last:
-            last = held
+    pairs = overlapping_pairs(relevant, lambda each: each.slice.range)
+    return own, others, tuple(each for each in pairs if not _may_be_same_node(*each))
 
 
 def _may_be_same_node(one: HeldSlice, other: HeldSlice) -> bool:
