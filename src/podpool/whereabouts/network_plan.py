@@ -6,7 +6,7 @@ network name is also rejected if it overlaps a subnet of the ledger, whose addre
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import combinations
+from itertools import combinations, product
 
 import msgspec
 
@@ -93,12 +93,11 @@ def _subnet_overlap(nad: ParsedNad, subnets: Mapping[str, Collection[Prefix]]) -
     """Return the rejection of a NAD without a network name that shares addresses with a subnet of the ledger."""
     ranges = () if nad.config.network_name else nad.config.ranges
     for name, cidrs in subnets.items():
-        for cidr in cidrs:
-            for each in ranges:
-                if each.prefix.range.overlaps(cidr.range):
-                    remedy = "use another range, or set network_name if it is another network"
-                    reason = f"{each.prefix} overlaps {cidr} of subnet {name} in the ledger: {remedy}"
-                    return NadRejection(rejected=nad.key, nads=(nad.key,), reason=reason, sliced=nad.config.sliced)
+        for cidr, each in product(cidrs, ranges):
+            if each.prefix.range.overlaps(cidr.range):
+                remedy = "use another range, or set network_name if it is another network"
+                reason = f"{each.prefix} overlaps {cidr} of subnet {name} in the ledger: {remedy}"
+                return NadRejection(rejected=nad.key, nads=(nad.key,), reason=reason, sliced=nad.config.sliced)
     return None
 
 
@@ -133,17 +132,14 @@ def _check(nad: ParsedNad) -> None:
 
 def _conflict(nad: ParsedNad, other: ParsedNad) -> str:
     """Return why two NADs cannot both be served; empty when they can."""
-    if nad.config.network_name != other.config.network_name:
+    one, another = nad.config, other.config
+    if one.network_name != another.network_name or not (one.sliced or another.sliced):
         return ""
-    if not (nad.config.sliced or other.config.sliced):
-        return ""
-    for range_ in nad.config.ranges:
-        for other_range in other.config.ranges:
-            if range_.prefix.range.overlaps(other_range.prefix.range):
-                difference = _difference(range_, other_range)
-                if difference:
-                    remedy = "make them equal, or set another network_name"
-                    return f"{nad.key} and {other.key} share addresses but not {difference}: {remedy}"
+    for range_, other_range in product(one.ranges, another.ranges):
+        overlap = range_.prefix.range.overlaps(other_range.prefix.range)
+        if overlap and (difference := _difference(range_, other_range)):
+            remedy = "make them equal, or set another network_name"
+            return f"{nad.key} and {other.key} share addresses but not {difference}: {remedy}"
     return ""
 
 

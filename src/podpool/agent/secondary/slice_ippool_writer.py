@@ -75,6 +75,7 @@ class IPPoolWriter:
     ) -> None:
         self.namespace = namespace
         self._deps = deps
+        self._kube = deps.kube
         self._state = state
         self._node_uid = node_uid
         self._on_write = on_write
@@ -208,23 +209,23 @@ class IPPoolWriter:
 
     async def _create(self, slice_: Slice, body: dict[str, dict[str, Any]]) -> IPPool:
         spec, metadata = {"range": str(slice_.prefix), **body["spec"]}, {"name": slice_.name, **body["metadata"]}
-        return await self._deps.kube.create(IP_POOLS, {"metadata": metadata, "spec": spec}, namespace=self.namespace)
+        return await self._kube.create(IP_POOLS, {"metadata": metadata, "spec": spec}, namespace=self.namespace)
 
     async def _patch(self, pool: IPPool, body: dict[str, dict[str, Any]]) -> IPPool:
         name, version = pool.metadata.name, pool.metadata.resource_version
-        return await self._deps.kube.merge_patch(IP_POOLS, name, body, namespace=self.namespace, precondition=version)
+        return await self._kube.merge_patch(IP_POOLS, name, body, namespace=self.namespace, precondition=version)
 
     async def _write_lease(self, slice_: Slice, metadata: dict[str, dict[str, str]]) -> None:
         """Write the Lease, once for each UID of the Node."""
-        uid, name, kube, namespace = self._node_uid(), slice_.name, self._deps.kube, self.namespace
+        uid, name, namespace = self._node_uid(), slice_.name, self.namespace
         if not uid or self._leases.get(name) == uid:
             return
         annotations = {**metadata["annotations"], SLICE_ANNOTATION: str(slice_.prefix)}
         spec, meta = {"holderIdentity": f"{self._deps.node}/{uid}"}, {**metadata, "annotations": annotations}
         try:
-            await kube.create(LEASES, {"metadata": {**meta, "name": name}, "spec": spec}, namespace=namespace)
+            await self._kube.create(LEASES, {"metadata": {**meta, "name": name}, "spec": spec}, namespace=namespace)
         except ApiAlreadyExists:
-            await kube.merge_patch(LEASES, name, {"metadata": meta, "spec": spec}, namespace=namespace)
+            await self._kube.merge_patch(LEASES, name, {"metadata": meta, "spec": spec}, namespace=namespace)
         self._leases[name] = uid
 
     async def _delete(self, name: str) -> None:
@@ -232,11 +233,9 @@ class IPPoolWriter:
         if pool and pool.metadata.annotations.get(NODE_ANNOTATION) == self._deps.node:
             uid, version = pool.metadata.uid, pool.metadata.resource_version
             with suppress(ApiNotFound):
-                await self._deps.kube.delete(
-                    IP_POOLS, name, namespace=self.namespace, uid=uid, resource_version=version
-                )
+                await self._kube.delete(IP_POOLS, name, namespace=self.namespace, uid=uid, resource_version=version)
         with suppress(ApiNotFound, ApiForbidden):  # a Lease of a Whereabouts plugin is not this agent's
-            await self._deps.kube.delete(LEASES, name, namespace=self.namespace)
+            await self._kube.delete(LEASES, name, namespace=self.namespace)
         self._unwritten_since.pop(name, None)
         self._leases.pop(name, None)
         if all(each.closed for each in self._state.slices.named(name)):
@@ -244,7 +243,7 @@ class IPPoolWriter:
 
     async def _read(self, name: str) -> IPPool | None:
         self._written.pop(name, None)
-        return await self._deps.kube.find(IP_POOLS, name, namespace=self.namespace)
+        return await self._kube.find(IP_POOLS, name, namespace=self.namespace)
 
     def _metadata(self, slice_: Slice) -> dict[str, dict[str, str]]:
         labels, node = {NODE_UID_LABEL: self._node_uid()}, self._deps.node
