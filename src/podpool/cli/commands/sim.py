@@ -2,19 +2,19 @@
 
 import asyncio
 import logging
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from functools import partial
 
 from rich.console import Console
 from rich.progress import Progress
 
 from podpool.cli.errors import FAILED
-from podpool.core.errors import InvalidInput
+from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.profiles import PROFILES, Profile
 from podpool.lab.sim.scenario import draw
@@ -22,6 +22,21 @@ from podpool.lab.sim.shrink import RunResult, SeedFailure, run_and_shrink, run_s
 from podpool.runtime.logging import TextFormatter
 
 _console = Console(highlight=False)
+
+
+_SHOWN_SEEDS = 10
+"""Seeds that an error names."""
+
+
+class WorkerDied(PodpoolError):
+    """A worker process ended before it returned the results of its seeds."""
+
+    def __init__(self, profile: str, seeds: list[int]) -> None:
+        first = ", ".join(map(str, seeds[:_SHOWN_SEEDS]))
+        super().__init__(
+            f"a worker process of the simulator was killed, or is out of memory: {len(seeds)} seeds of {profile} have "
+            f"no result, the first are {first}. Run them one by one with --seed to find the one that ends its process"
+        )
 
 
 def simulate(*, seed: str, seeds: str, profile: str, trace: bool) -> int:
@@ -55,6 +70,7 @@ def _log_lines() -> Iterator[None]:
     """Print log lines with virtual time and process."""
     handler, root = logging.StreamHandler(sys.stdout), logging.getLogger()
     handler.setFormatter(_VirtualTimeFormatter())
+    handler.addFilter(lambda _: (process := PROCESS.get()) is None or process.alive)  # not what a shutdown cancels
     level = root.level
     root.addHandler(handler)
     root.setLevel(logging.INFO)
@@ -79,20 +95,35 @@ def run_seeds(seeds: str, profile: str) -> bool:
     first, last = _range(seeds)
     find_profile(profile)
     started, steps, failed = time.monotonic(), 0, 0
-    with (
-        multiprocessing.Pool(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,)) as pool,
-        Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress,
-    ):
-        results = pool.imap_unordered(partial(run_and_shrink, name=profile), range(first, last + 1))
-        for result in progress.track(results, total=last - first + 1, description=profile):
-            if isinstance(result, SeedFailure):
-                failed += 1
-                _print_result(result)
-            else:
-                steps += result.steps
+    for result in _results(range(first, last + 1), profile):
+        if isinstance(result, SeedFailure):
+            failed += 1
+            _print_result(result)
+        else:
+            steps += result.steps
     seconds = time.monotonic() - started
     _console.print(f"{profile}: seeds {first}-{last}, {failed} failed; {steps} steps, {steps / seconds:.0f} per second")
     return not failed
+
+
+def _results(seeds: range, profile: str) -> Iterator[RunResult | SeedFailure]:
+    """Run seeds on all cores, and yield their results as they come; raises `WorkerDied`."""
+    pool = ProcessPoolExecutor(os.cpu_count(), initializer=logging.disable, initargs=(logging.CRITICAL,))
+    try:
+        runs = {pool.submit(run_and_shrink, seed, profile): seed for seed in seeds}
+        with Progress(console=_console, transient=True, disable=not _console.is_terminal) as progress:
+            for run in progress.track(as_completed(runs), total=len(runs), description=profile):
+                if not _is_lost(run):
+                    yield run.result()
+        lost = [seed for run, seed in runs.items() if _is_lost(run)]
+        if lost:
+            raise WorkerDied(profile, lost)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _is_lost(run: Future[RunResult | SeedFailure]) -> bool:
+    return isinstance(run.exception(), BrokenProcessPool)
 
 
 @contextmanager

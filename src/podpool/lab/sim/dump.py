@@ -7,30 +7,45 @@ from podpool.api.azure import AGENT_ANNOTATION
 from podpool.api.builtin import LEASES
 from podpool.api.node_slices import Assignment
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
+from podpool.core.errors import PodpoolError
 from podpool.lab.apiserver.registry import CONFIG_MAPS
-from podpool.lab.sim.cluster import SimCluster
+from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.slice_state import held_slices, node_slices, owned
 
 
 def dump_state(cluster: SimCluster) -> str:
-    """Return the state of API server, ledger, controllers and machines, and the addresses really in use."""
-    return "\n".join(_lines(cluster))
+    """Return the state of API server, ledger, controllers and machines, and the addresses really in use.
+
+    It never fails, because a violation may leave a component in a state that cannot be read.
+    """
+    parts = [_control_plane(cluster), _ledger(cluster), _controllers(cluster)]
+    parts += (_machine(cluster, name) for name in sorted({*cluster.hosts, *cluster.nodes(), *cluster.nncs()}))
+    if cluster.config.slices:
+        parts += (_node_slices(cluster), *_journals(cluster), _slice_objects(cluster))
+    return "\n".join(line for part in parts for line in _readable(part))
 
 
-def _lines(cluster: SimCluster) -> Iterator[str]:
+def _readable(lines: Iterator[str]) -> Iterator[str]:
+    """Return the lines up to the first that cannot be made, and the reason for that."""
+    try:
+        yield from lines
+    except Exception as error:  # noqa: BLE001  an unreadable part must not hide the others, nor the violation
+        yield f"  not readable: {type(error).__name__}: {error}"
+
+
+def _control_plane(cluster: SimCluster) -> Iterator[str]:
     yield f"after {cluster.loop.time():.1f} s"
     yield f"API server: {_up(cluster.api.up)}, version {cluster.store.revision}"
-    yield from _ledger(cluster)
+
+
+def _controllers(cluster: SimCluster) -> Iterator[str]:
     for name, process in cluster.controllers.items():
         paused = ", paused" if process.backlog is not None else ""
         yield f"{name}: {_up(process.alive)}{paused}"
     yield f"partitions: {', '.join(' - '.join(pair) for pair in cluster.network.partitions()) or 'none'}"
-    for name in sorted({*cluster.hosts, *cluster.nodes(), *cluster.nncs()}):
-        yield from _machine(cluster, name)
-    yield from _slices(cluster) if cluster.config.slices else ()
 
 
-def _slices(cluster: SimCluster) -> Iterator[str]:
+def _node_slices(cluster: SimCluster) -> Iterator[str]:
     for name, of in node_slices(cluster).items():
         spec, status = of.spec, of.status
         terminating = ", terminating" if of.metadata.deletion_timestamp else ""
@@ -45,9 +60,21 @@ def _slices(cluster: SimCluster) -> Iterator[str]:
             states = [name for name in ("held", "in_use", "returned") if getattr(shown, name)]
             acknowledgement = _short(shown.acknowledgement) or "none"
             yield f"    {_short(shown.id)} {shown.slice}: acknowledgement {acknowledgement}, {' '.join(states)}"
-    for name, host in cluster.hosts.items():
+
+
+def _journals(cluster: SimCluster) -> list[Iterator[str]]:
+    return [_journal(name, host) for name, host in cluster.hosts.items()]
+
+
+def _journal(name: str, host: SimHost) -> Iterator[str]:
+    try:
         held = ", ".join(f"{_short(each.assignment)} {each.slice}" for each in held_slices(host))
-        yield f"journal of {name}: {held or 'no slice'}"
+    except PodpoolError as error:
+        held = f"not readable: {error}"
+    yield f"journal of {name}: {held or 'no slice'}"
+
+
+def _slice_objects(cluster: SimCluster) -> Iterator[str]:
     for kind in (IP_POOLS, NODE_SLICE_POOLS, CONFIG_MAPS, LEASES):
         for key, obj in cluster.store.objects(kind.group, kind.plural).items():
             meta = obj["metadata"]

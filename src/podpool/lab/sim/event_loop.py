@@ -52,9 +52,8 @@ class CallbackOwner(Protocol):
 
     name: str
 
-    @property
-    def alive(self) -> bool:
-        """Whether its callbacks run."""
+    alive: bool
+    """Whether its callbacks run, and its handles are valid."""
 
     @property
     def kill_scheduled(self) -> bool:
@@ -97,6 +96,8 @@ class VirtualLoop(Loop):
         self.steps = 0
         self.failures: list[dict[str, Any]] = []
         """Exceptions that no code awaited."""
+        self.owners: list[CallbackOwner] = []
+        """Every owner of callbacks, also those that are killed."""
         self._now = 0.0
         self._ready: deque[VirtualHandle] = deque()
         self._timers: list[tuple[float, int, VirtualHandle]] = []
@@ -225,8 +226,13 @@ class VirtualLoop(Loop):
             ready.append(heapq.heappop(timers)[2])
 
     def shutdown(self) -> None:
-        """Cancel every remaining task, also of killed and paused processes: asyncio warns about pending ones."""
+        """Kill every process, then cancel the remaining tasks: asyncio warns about pending ones.
+
+        A killed process has no valid handle, so that what its tasks do when they are cancelled has no effect.
+        """
         self._shutting_down = True
+        for owner in self.owners:
+            owner.alive = False
         self._ready.extend(self._dropped)
         for owner in self._paused:
             self._ready.extend(owner.backlog or ())

@@ -8,7 +8,7 @@ import asyncio
 import random
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
-from errno import EIO
+from errno import EBADF, EIO
 from typing import Any, TypeVar
 
 from podpool.lab.sim.event_loop import PROCESS, CallbackOwner, VirtualHandle, VirtualLoop
@@ -38,7 +38,10 @@ class MachineClock:
 
 
 class MachineDisk:
-    """Files in memory, each with its synced content. `sync_seconds` gives the duration of a sync; None is zero."""
+    """Files in memory, each with its synced content. `sync_seconds` gives the duration of a sync; None is zero.
+
+    A killed process changes nothing: its file descriptors are closed.
+    """
 
     def __init__(self, sync_seconds: Callable[[], float] | None = None) -> None:
         self._sync_seconds = sync_seconds
@@ -58,12 +61,14 @@ class MachineDisk:
 
     def append(self, name: str, data: bytes) -> None:
         """Append to a file."""
+        _require_descriptor()
         self._files.setdefault(name, bytearray()).extend(data)
 
     async def sync(self, name: str) -> None:
         """Make the present content survive a reboot."""
         written = bytes(self._files.get(name, b""))
         await self._wait_for_disk()
+        _require_descriptor()
         synced = self._synced.get(name, b"")
         if self.failing_syncs:
             self.failing_syncs -= 1
@@ -79,11 +84,13 @@ class MachineDisk:
 
     def truncate(self, name: str, size: int) -> None:
         """Truncate a file."""
+        _require_descriptor()
         del self._files[name][size:]
 
     async def replace(self, name: str, data: bytes) -> None:
         """Write a temporary file, sync it, and rename it to the name."""
         await self._wait_for_disk()
+        _require_descriptor()
         self._replaced[name] = self._synced.get(name)
         self._files[name], self._synced[name] = bytearray(data), data
         self._dropped.pop(name, None)
@@ -96,6 +103,7 @@ class MachineDisk:
 
     def remove(self, name: str) -> None:
         """Remove a file."""
+        _require_descriptor()
         for files in (self._files, self._synced, self._replaced, self._dropped):
             files.pop(name, None)
 
@@ -144,6 +152,12 @@ class MachineDisk:
         self._dropped.clear()
 
 
+def _require_descriptor() -> None:
+    process = PROCESS.get()
+    if process is not None and not process.alive:
+        raise OSError(EBADF, "Bad file descriptor")
+
+
 class SimProcess:
     """Runs until it is killed. Every task and callback that it starts belongs to it."""
 
@@ -158,6 +172,7 @@ class SimProcess:
         self._on_exit: dict[Callable[[], None], None] = {}  # in order
         self.context: Context = copy_context()
         self.context.run(PROCESS.set, self)
+        loop.owners.append(self)
 
     def spawn(self, coroutine: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
         """Run a coroutine as this process."""

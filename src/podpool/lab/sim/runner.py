@@ -27,7 +27,8 @@ SETTLING_FACTOR = 1.5
 """Node GC delays that always pass after the last fault."""
 CHECK_INTERVAL, QUIET_CHECK_INTERVAL = 0.5, 5.0
 """Seconds between two checks, during and after the faults."""
-
+FAILURES = (Exception, asyncio.CancelledError)
+"""What ends a run: all but the end of the whole program."""
 
 log = get_logger(__name__)
 
@@ -37,6 +38,8 @@ class ScenarioRunner:
 
     def __init__(self, seed: int, profile: Profile) -> None:
         self.profile = profile
+        self.state_at_failure = ""
+        """The state of every component when `run` failed."""
         self.first = SimCluster(seed, profile.config)
         """The first cluster, with the ledger; the others share its loop, network and ledger."""
         others = cluster_prefixes(profile.config)[1:]
@@ -62,14 +65,13 @@ class ScenarioRunner:
         gc.disable()  # a collection closes abandoned coroutines, and so decides which steps follow
         try:
             self.first.loop.run_until_complete(self._run(scenario))
+        except FAILURES:
+            self.state_at_failure = "\n".join(map(dump_state, self.clusters))
+            raise
         finally:
             self.first.loop.shutdown()
             if collects:
                 gc.enable()
-
-    def dump_state(self) -> str:
-        """Return the state of every component as text."""
-        return "\n".join(map(dump_state, self.clusters))
 
     async def _run(self, scenario: list[ScenarioEvent]) -> None:
         PROCESS.set(None)

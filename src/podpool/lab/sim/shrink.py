@@ -1,14 +1,16 @@
 """Runs seeds, and shrinks the scenario of a violation.
 
 A failure is reported with its seed, the events that reproduce it, the violation, and the state of every component.
+Every exception becomes such a report: what a worker process raised would have to be pickled for its parent.
 """
 
+import traceback
 from collections.abc import Callable, Iterable
 
 import msgspec
 
 from podpool.lab.sim.profiles import PROFILES, Profile
-from podpool.lab.sim.runner import ScenarioRunner
+from podpool.lab.sim.runner import FAILURES, ScenarioRunner
 from podpool.lab.sim.scenario import ScenarioEvent, draw
 
 MAX_RUNS = 200
@@ -26,11 +28,13 @@ class SeedFailure(msgspec.Struct, frozen=True, kw_only=True):
     """The number of events before shrinking."""
     state: str
     """The state of every component at the failure."""
+    traceback: str
 
     def __str__(self) -> str:
-        history = "\n".join(f"  {event}" for event in self.events)
-        count = f"{len(self.events)} of {self.drawn} events reproduce it"
-        return f"seed {self.seed} of {self.profile}: {self.error}\n{count}:\n{history}\n{self.state}"
+        events = (f"  {event}" for event in self.events)
+        count = f"{len(self.events)} of {self.drawn} events reproduce it:"
+        title = f"seed {self.seed} of {self.profile}: {self.error}"
+        return "\n".join((title, count, *events, *filter(None, (self.state, self.traceback))))
 
 
 class RunResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,21 +45,51 @@ class RunResult(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None
     state: str = ""
     """The state of every component at the failure."""
+    traceback: str = ""
 
 
 def run_scenario(seed: int, events: Iterable[ScenarioEvent], profile: Profile) -> RunResult:
     """Run one scenario."""
-    runner = ScenarioRunner(seed, profile)
+    runner = None
     try:
+        runner = ScenarioRunner(seed, profile)
         runner.run(list(events))
-    except Exception as error:  # noqa: BLE001  every exception is a finding
-        text = f"{type(error).__name__}: {error}"
-        return RunResult(seed=seed, steps=runner.steps, error=text, state=runner.dump_state())
+    except FAILURES as error:
+        return RunResult(
+            seed=seed,
+            steps=runner.steps if runner else 0,
+            error=_described(error),
+            state=runner.state_at_failure if runner else "",
+            traceback=_traceback(error),
+        )
     return RunResult(seed=seed, steps=runner.steps)
 
 
 def run_and_shrink(seed: int, name: str) -> RunResult | SeedFailure:
     """Run a seed of a profile; on failure shrink its scenario as long as the same kind of error occurs."""
+    try:
+        return _run_and_shrink(seed, name)
+    except FAILURES as error:
+        return SeedFailure(
+            seed=seed,
+            profile=name,
+            error=_described(error),
+            events=(),
+            drawn=0,
+            state="",
+            traceback=_traceback(error),
+        )
+
+
+def _described(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _traceback(error: BaseException) -> str:
+    return "".join(traceback.format_exception(error)).rstrip()
+
+
+def _run_and_shrink(seed: int, name: str) -> RunResult | SeedFailure:
     profile = PROFILES[name]
     scenario = draw(seed, profile)
     first = run_scenario(seed, scenario, profile)
@@ -79,6 +113,7 @@ def run_and_shrink(seed: int, name: str) -> RunResult | SeedFailure:
         events=tuple(shrunk),
         drawn=len(scenario),
         state=last.state,
+        traceback=last.traceback,
     )
 
 
