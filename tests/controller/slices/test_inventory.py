@@ -227,6 +227,38 @@ class TestSignsOfARestore:
 
         run_scenario(scenario)
 
+    def test_the_next_leader_awaits_the_same_nodes(self, run_scenario: RunScenario) -> None:
+        """A change of leader neither ends an inventory of all nodes, nor repeats one that is complete."""
+
+        async def scenario(env: SliceEnv) -> None:
+            controller = env.start(common=SLOW)
+            await attach(env)
+            for name in ("n1", "n2"):
+                await env.create_node(name)
+            names = ["red-n1-10.1.0.0-26", "red-n2-10.1.0.64-26"]
+            for name in names:
+                await env.take(name)
+            before = await env.inventory_request()
+            env.agents["boot-of-n2"].running = False
+            await drop_assignments(env, "n1")
+            after = await requested(env, before=before)
+            await env.stop(controller)
+            controller = env.start(common=SLOW)
+            request = await requested(env, before=after)
+            assert "all" == await scope(env)
+            await env.create_node("n3")
+            await asyncio.sleep(2 * SLOW.node_gc_delay)
+            await env.wait_slices(*names)
+            env.agents["boot-of-n2"].running = True
+            await env.wait_slices(*names, "red-n3-10.1.0.128-26")
+            await env.stop(controller)
+            env.start(common=SLOW)
+            await env.create_node("n4")
+            await requested(env, before=request)
+            assert "ready" == await scope(env)
+
+        run_scenario(scenario)
+
     def test_an_operator_excuses_a_silent_node(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             controller = env.start()

@@ -86,6 +86,11 @@ def no_answer_is_awaited(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(SliceInventory, "complete", property(lambda _: True))
 
 
+def each_leader_starts_afresh(patch: pytest.MonkeyPatch) -> None:
+    """A new leader does not know what the one before it was waiting for."""
+    patch.setattr(SliceInventory, "start", _nothing)
+
+
 def confirmations_await_no_inventory(patch: pytest.MonkeyPatch) -> None:
     """Acknowledgements are confirmed before all agents have answered."""
     confirmed = node_slices_spec._Decision._confirmed

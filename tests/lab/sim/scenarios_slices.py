@@ -435,6 +435,20 @@ async def restore_an_offer(driver: ScenarioDriver, *, away: str = "") -> None:
 
 async def a_restore_is_seen_by_an_agent_alone(driver: ScenarioDriver) -> None:
     """No controller ran, and one of two nodes with lost slices is partitioned: the other reports the restore."""
+    await restore_unseen(driver)
+    await end_partition(driver)
+
+
+async def the_leader_changes_during_an_inventory(driver: ScenarioDriver) -> None:
+    """The same; the other node has answered, and the leader that awaits the partitioned one is replaced."""
+    await restore_unseen(driver)
+    await driver.run_for(NODE_GC_SECONDS)
+    await restart_controllers(driver)
+    await end_partition(driver)
+
+
+async def restore_unseen(driver: ScenarioDriver) -> None:
+    """Restore the API server to before two nodes had their slices, while no controller runs and b is partitioned."""
     cluster = driver.cluster
     await join(driver, "a")
     copy = cluster.store.snapshot()
@@ -448,15 +462,25 @@ async def a_restore_is_seen_by_an_agent_alone(driver: ScenarioDriver) -> None:
     await driver.run_for(SILENT_SECONDS)
     cluster.restore_api(copy)
     await driver.run_for(SILENT_SECONDS)
-    for name in list(cluster.controllers):
-        cluster.start_controller(name)
+    await restart_controllers(driver)
     for name in ("c", "d", "e"):
         cluster.add_host(name)
         driver.bind(name, 6)
+
+
+async def restart_controllers(driver: ScenarioDriver) -> None:
+    """Replace all controllers by new processes."""
+    for name, process in list(driver.cluster.controllers.items()):
+        process.kill()
+        driver.cluster.start_controller(name)
+
+
+async def end_partition(driver: ScenarioDriver) -> None:
+    """Wait for longer than node GC takes, then let the partitioned machine b return."""
     await driver.run_for(2 * NODE_GC_SECONDS)
-    cluster.network.heal("b", cluster.api.name)
+    driver.cluster.network.heal("b", driver.cluster.api.name)
     await driver.run_for(3 * NODE_GC_SECONDS)
-    check_slices_converged(cluster)
+    check_slices_converged(driver.cluster)
 
 
 async def move_to_another_slice(driver: ScenarioDriver, node: str) -> None:

@@ -75,6 +75,12 @@ BUGS = (
         ("one owner",),
     ),
     Bug(
+        "a new leader continues the inventory of all nodes",
+        planted_slices.each_leader_starts_afresh,
+        scenarios_slices.the_leader_changes_during_an_inventory,
+        ("one owner",),
+    ),
+    Bug(
         "an agent uses a slice after the controller has confirmed its acknowledgement",
         planted_slices.confirmations_are_ignored,
         scenarios_slices.a_restored_assignment_is_not_confirmed,

@@ -8,11 +8,8 @@ import msgspec
 from podpool.agent.deps import AgentDeps
 from podpool.api.builtin import CONFIG_MAPS
 from podpool.api.meta import is_older
-from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, Assignment, NodeSlices
+from podpool.api.node_slices import ALL_NODES, INVENTORY_CONFIG_MAP, NODE_SLICES, Assignment, NodeSlices
 from podpool.kube.informer import ObjectInformer
-
-ALL_NODES = "all"
-"""Scope of an inventory after a restore of the API server."""
 
 
 class InventoryRequest(msgspec.Struct, frozen=True):

@@ -100,6 +100,7 @@ class SliceController:
             self._index.objects.follow(),
         ]
         try:
+            await self._inventory.start()
             for obj in informers.node_slices.cache.values():
                 self._on_node_slices_change(None, obj)
             await self._run_tasks()

@@ -38,6 +38,8 @@ class SliceControllerInformers:
             self.slice_pools,
             self.inventory,
         )
+        self._inventoried = 0
+        """How many of the detected restores an inventory of all nodes has followed."""
         self._kube = kube
         self._rng = rng
 
@@ -45,6 +47,15 @@ class SliceControllerInformers:
     def restores(self) -> int:
         """How often a restore of the API server was detected."""
         return sum(each.restores for each in self._informers)
+
+    @property
+    def has_restores_to_inventory(self) -> bool:
+        """Whether a restore was detected after which this replica has not completed an inventory of all nodes."""
+        return self.restores != self._inventoried
+
+    def on_inventory(self, restores: int) -> None:
+        """Record that all nodes have reported after so many detected restores."""
+        self._inventoried = restores
 
     def restored_within(self, seconds: float) -> bool:
         """Return whether a restore was detected within the last seconds."""

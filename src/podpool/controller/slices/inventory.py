@@ -2,12 +2,13 @@
 
 NodeSlices show who holds what, but an API server that was restored has lost what was assigned since: then only the
 agents know. So a leader, before it assigns, confirms or withdraws anything, asks all agents, which rewrite their status
-from their journals. It is asked only when there is something to decide.
+from their journals. It is asked only when there is something to decide, or after a sign of a restore.
 
 When leadership begins, the scope is `ready`: Nodes that are not NotReady are awaited for `STARTUP_TIMEOUT`. It is
 `all` after a restore was detected, after an assignment in use disappeared, or when an agent reports one that is not
 assigned, or a rollback: every Node and every node with slices is awaited until it has answered, is removed by node GC,
-or is excused by an operator.
+or is excused by an operator. A change of leader does not end that: the ConfigMap shows whether the last request of
+scope `all` is complete, and a replica that has seen a restore asks all nodes once when it leads.
 
 After a detected restore machines may lack their Node too, and have `node_gc_delay` to register again.
 """
@@ -17,6 +18,7 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 from podpool.api.builtin import NODES, Node
+from podpool.api.node_slices import ALL_NODES
 from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.inventory_configmap import InventoryConfigMap
 from podpool.controller.slices.slice_index import SliceIndex
@@ -58,13 +60,21 @@ class SliceInventory:
         self._on_restart = on_restart
         self._on_complete = on_complete
         self._wake = asyncio.Event()
-        self._required = self._asked = self._complete = self._reported = False
-        self._all_nodes = deps.informers.restored_within(deps.settings.common.node_gc_delay)
+        self._required = self._asked = self._complete = self._reported = self._all_nodes = False
         self._restores = deps.informers.restores
-        self._begun, self._repeats = 0.0, 0
+        self._begun, self._repeats, self._not_before = 0.0, 0, 0.0
         self._signs: dict[str, float] = {}
         """When each node last reported a sign of a restore that was followed."""
         index.request = new_uuid(deps.rng)
+
+    async def start(self) -> None:
+        """Ask all nodes if a former leader did and they have not answered, or if this replica has seen a restore."""
+        await self._map.read()
+        if self._map.is_pending:
+            self._not_before = asyncio.get_running_loop().time() + self._deps.settings.common.node_gc_delay
+        if self._map.is_pending or self._deps.informers.has_restores_to_inventory:
+            self._all_nodes = True
+            self._required = self._required or bool(self._index.nodes())
 
     @property
     def complete(self) -> bool:
@@ -113,6 +123,7 @@ class SliceInventory:
         self._restores = self._deps.informers.restores
         self._all_nodes, self._complete, self._asked, self._reported = True, False, False, False
         self._index.request = new_uuid(self._deps.rng)
+        self._required = self._required or bool(self._index.nodes())
         self._on_restart()
         if self._required:
             self._on_ask()
@@ -148,6 +159,11 @@ class SliceInventory:
         nodes = (await self._deps.kube.list(NODES)).items  # a quorum read: the cache may lack a Node
         if request != self._index.request or not self._is_due(nodes):
             return
+        if self._all_nodes:
+            await self._map.write({"complete": request})
+            if request != self._index.request:
+                return
+            self._deps.informers.on_inventory(self._restores)
         silent = self._silent(nodes)
         if silent:
             log.warning(
@@ -162,7 +178,7 @@ class SliceInventory:
     async def _ask(self, request: str) -> None:
         """Write the request; again while nodes are silent, because a watch may have missed it after a restore."""
         self._repeats = self._repeats + 1 if self._asked else 1
-        scope = "all" if self._all_nodes else "ready"
+        scope = ALL_NODES if self._all_nodes else "ready"
         await self._map.write({"request": request, "scope": scope, "repeats": str(self._repeats)})
         if not self._asked and request == self._index.request:
             self._asked, self._begun = True, asyncio.get_running_loop().time()
@@ -171,14 +187,15 @@ class SliceInventory:
         """Return whether no node is awaited any more."""
         if self._map.is_excused(self._index.request):
             return True
-        waited, delay = asyncio.get_running_loop().time() - self._begun, self._deps.settings.common.node_gc_delay
+        now, delay = asyncio.get_running_loop().time(), self._deps.settings.common.node_gc_delay
+        waited = now - self._begun
         silent = self._silent(nodes)
         if not self._all_nodes:
             return not silent or waited >= min(STARTUP_TIMEOUT, delay)
         if waited >= STARTUP_TIMEOUT:
             silent = [each for each in silent if not self._has_no_agent(each)]
             self._report(silent)
-        return not silent and not self._deps.informers.restored_within(delay)
+        return not silent and now >= self._not_before and not self._deps.informers.restored_within(delay)
 
     def _silent(self, nodes: Collection[Node]) -> list[str]:
         """Return the awaited nodes that have not answered."""

@@ -5,6 +5,7 @@
 | data.request | the leader | ID of the inventory request that agents answer in their status |
 | data.scope | the leader | `all` if every node is awaited, `ready` if Nodes that are ready, for a short time |
 | data.repeats | the leader | how often the request was written |
+| data.complete | the leader | the last request of scope `all` that is complete |
 | data.loss, missing, lossSince | the leader | ID, number of nodes and time of a mass loss that pauses node GC |
 | annotation inventory-complete | an operator | the request whose silent nodes are not awaited |
 | annotation confirm-loss | an operator | the mass loss whose nodes are really gone |
@@ -14,7 +15,12 @@ from collections.abc import Mapping
 
 from podpool.api.builtin import CONFIG_MAPS, ConfigMap
 from podpool.api.meta import ObjectMeta
-from podpool.api.node_slices import CONFIRM_LOSS_ANNOTATION, INVENTORY_COMPLETE_ANNOTATION, INVENTORY_CONFIG_MAP
+from podpool.api.node_slices import (
+    ALL_NODES,
+    CONFIRM_LOSS_ANNOTATION,
+    INVENTORY_COMPLETE_ANNOTATION,
+    INVENTORY_CONFIG_MAP,
+)
 from podpool.controller.deps import SliceDeps
 from podpool.kube.errors import ApiNotFound
 
@@ -32,6 +38,17 @@ class InventoryConfigMap:
         """Return the data."""
         merged = {**self._object.data, **self._written}
         return {key: value for key, value in merged.items() if value is not None}
+
+    async def read(self) -> None:
+        """Read what the former leader wrote: the cache may lag behind."""
+        found = await self._deps.kube.find(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=self._deps.namespace)
+        self._written |= found.data if found else {}
+
+    @property
+    def is_pending(self) -> bool:
+        """Whether all nodes were asked, and the request is not complete."""
+        data = self.data
+        return data.get("scope") == ALL_NODES and data.get("request") != data.get("complete")
 
     def is_excused(self, request: str) -> bool:
         """Return whether an operator has excused the silent nodes of a request."""
