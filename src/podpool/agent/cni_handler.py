@@ -29,11 +29,10 @@ from podpool.cni import protocol as cni
 from podpool.core.addresses import Address
 from podpool.core.errors import PodpoolError
 from podpool.runtime.disk import Disk
+from podpool.runtime.logging import OnceLogger
 
 DEFERRED_DELETE_INTERVAL = 15.0
 """Seconds between two checks for DELs that a plugin left because this agent did not answer in time."""
-MAX_REPORTED = 1000
-"""Networks whose keys without effect are logged."""
 
 Command = Callable[[cni.PluginRequest], Awaitable[cni.PluginResponse]]
 
@@ -61,7 +60,7 @@ class CNIHandler:
         self._abandoned_adds = abandoned_adds
         self._logged: set[str] = set()
         """Deferred DELs whose failure was logged; empty for their directory."""
-        self._reported: set[str] = set()
+        self._once_log = OnceLogger(deps.log)
         """Networks whose keys without effect were logged."""
         self._commands: Mapping[str, Command] = {
             "ADD": self._add,
@@ -151,10 +150,9 @@ class CNIHandler:
 
     def _report_ignored(self, network: str, keys: tuple[str, ...]) -> None:
         """Log the keys of a network that have no effect, once."""
-        if keys and network not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(network)
+        if keys:
             event = "network configuration has keys that have no effect on the node's pool"
-            self._log.warning(event, network=network, keys=", ".join(keys))
+            self._once_log.warning(event, key=network, network=network, keys=", ".join(keys))
 
     async def _delete(self, request: cni.PluginRequest) -> cni.PluginResponse:
         attachment = cni.parse_attachment(request)

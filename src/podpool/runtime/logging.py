@@ -21,6 +21,8 @@ from types import MappingProxyType
 import msgspec
 
 FORMATS = ("auto", "text", "json")
+MAX_KEYS = 1000
+"""Keys of an `OnceLogger`: users choose some of them."""
 _NO_FIELDS: Mapping[str, object] = MappingProxyType({})
 _CONTEXT: ContextVar[Mapping[str, object]] = ContextVar("log_context", default=_NO_FIELDS)
 
@@ -64,6 +66,24 @@ class Logger:
             record = logging.LogRecord(logger.name, level, "", 0, event, (), sys.exc_info() if exc_info else None)
             record.fields = {**self._fields, **fields}
             logger.handle(record)
+
+
+class OnceLogger:
+    """Logs a warning once per key: what it reports happens again and again."""
+
+    def __init__(self, log: Logger) -> None:
+        self._log = log
+        self._logged: set[str] = set()
+
+    def warning(self, event: str, /, *, key: str, **fields: object) -> None:
+        """Log an event, unless it was logged with this key, or with too many others."""
+        if key not in self._logged and len(self._logged) < MAX_KEYS:
+            self._logged.add(key)
+            self._log.warning(event, **fields)
+
+    def reset(self, key: str) -> None:
+        """Log it again next time."""
+        self._logged.discard(key)
 
 
 def get_logger(name: str) -> Logger:

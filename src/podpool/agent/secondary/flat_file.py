@@ -18,18 +18,15 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from podpool.core.errors import InvalidInput, PodpoolError, quoted
-from podpool.runtime.logging import get_logger
+from podpool.runtime.logging import OnceLogger, get_logger
 from podpool.whereabouts.cni_json import MAX_CONFIG_BYTES
 from podpool.whereabouts.raw_config import FLAT_FILE_DIRECTORIES, FLAT_FILE_NAME
 
 READ_TIMEOUT = 2.0
 """Seconds for which a request waits for a file."""
-MAX_LOGGED = 100
-"""Missing files that are logged."""
 MAX_LINKS = 40
 """Links of a path that are followed, as in Linux."""
-
-log = get_logger(__name__)
+NOT_FOUND = "flat file not found; mount its directory into the agent's container, or remove configuration_path"
 
 
 class FlatFileUnavailable(PodpoolError):
@@ -43,7 +40,7 @@ class FlatFileReader:
         self._directories = tuple(map(_normalized, directories))
         self._named = {each: _Worker() for each in self._directories}
         self._default = _Worker()
-        self._missing: set[str] = set()
+        self._once_log = OnceLogger(get_logger(__name__))
 
     async def read(self, path: str) -> bytes | None:
         """Return the content of a file, without a path or if it does not exist that of the first default file.
@@ -55,14 +52,8 @@ class FlatFileReader:
             worker = self._named[self._directory(_normalized(path), path)]
             content = await worker.run(self._read, path)
             if content is None:
-                self._report_missing(path)
+                self._once_log.warning(NOT_FOUND, key=path, path=path[:200])
         return await self._default.run(self._read_default, FLAT_FILE_NAME) if content is None else content
-
-    def _report_missing(self, path: str) -> None:
-        if path not in self._missing and len(self._missing) < MAX_LOGGED:
-            self._missing.add(path)
-            event = "flat file not found; mount its directory into the agent's container, or remove configuration_path"
-            log.warning(event, path=path[:200])
 
     def _read_default(self, name: str) -> bytes | None:
         contents = (self._read(f"{each}/{name}") for each in self._directories)

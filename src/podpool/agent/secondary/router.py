@@ -18,6 +18,7 @@ from podpool.agent.secondary.flat_file import FlatFileUnavailable
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
 from podpool.core.addresses import Address
 from podpool.core.errors import InvalidInput
+from podpool.runtime.logging import OnceLogger
 from podpool.whereabouts.cni_args import CniArgs, PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config, read_struct
 from podpool.whereabouts.config import IpamConfig, RangeConfig, parse_ipam_config
@@ -27,8 +28,6 @@ CONFIG_CACHE_SIZE = 64
 """Parsed configurations, and flat files, that are kept."""
 FLAT_FILE_MAX_AGE = 2.0
 """Seconds after which the flat file is read again: an administrator's change applies soon, and an ADD seldom waits."""
-MAX_REPORTED = 1000
-"""Networks whose unknown keys are logged."""
 REQUEST_TIMEOUT = 25.0
 """Seconds within which a request must be answered: the plugin waits 30."""
 
@@ -92,7 +91,7 @@ class Router:
         self._shared = shared
         self._flat_files: dict[str, _FlatFile | InvalidInput | FlatFileUnavailable] = {}
         """By `configuration_path`, the last read at the end."""
-        self._reported: set[str] = set()
+        self._once_log = OnceLogger(deps.log)
 
     async def read_flat_file(self, request: PluginRequest) -> None:
         """Read the flat file of a configuration, unless it was read within the last seconds; `parse` then uses it."""
@@ -165,13 +164,9 @@ class Router:
 
     def _report_unknown_keys(self, config: IpamConfig) -> None:
         """Log the keys of a network that are skipped, once."""
-        if config.unknown_keys and config.name not in self._reported and len(self._reported) < MAX_REPORTED:
-            self._reported.add(config.name)
-            self._deps.log.warning(
-                "network configuration has unknown keys, which have no effect",
-                network=config.name,
-                keys=", ".join(config.unknown_keys),
-            )
+        if config.unknown_keys:
+            event, keys = "network configuration has unknown keys, which have no effect", ", ".join(config.unknown_keys)
+            self._once_log.warning(event, key=config.name, network=config.name, keys=keys)
 
     def _source(self, request: AddressRequest) -> AddressSource:
         """Return the source of a request. A configuration of both kinds is rejected, also by the controller."""

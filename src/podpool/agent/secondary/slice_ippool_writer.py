@@ -32,7 +32,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 from podpool.kube.errors import ApiAlreadyExists, ApiConflict, ApiError, ApiForbidden, ApiNotFound
 from podpool.kube.workqueue import Requeue, WorkQueue, log_failure, run_workers
-from podpool.runtime.logging import Logger
+from podpool.runtime.logging import OnceLogger
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.ippool import ParsedIPPool, parse_ippool
 from podpool.whereabouts.object_names import PoolIdentifier
@@ -41,24 +41,6 @@ WRITE_DELAY = 0.5
 """Seconds for which changes of a slice are collected into one patch of its IPPool."""
 WORKERS = 16
 """Concurrent patches, of different IPPools."""
-
-
-class OnceLogger:
-    """Logs a warning once per key: what it reports is retried again and again."""
-
-    def __init__(self, log: Logger) -> None:
-        self._log = log
-        self._logged: set[str] = set()
-
-    def warning(self, event: str, /, *, key: str, **fields: object) -> None:
-        """Log an event, unless it was logged with this key."""
-        if key not in self._logged:
-            self._logged.add(key)
-            self._log.warning(event, **fields)
-
-    def reset(self, key: str) -> None:
-        """Log it again next time."""
-        self._logged.discard(key)
 
 
 class IPPoolWriter:

@@ -16,7 +16,7 @@ import msgspec
 from podpool.agent import records
 from podpool.agent.deps import AgentDeps, event_or_timeout
 from podpool.agent.secondary.slice_informers import InventoryRequest, SliceInformers
-from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter, OnceLogger
+from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter
 from podpool.agent.secondary.slice_protocol import (
     Action,
     Facts,
@@ -40,6 +40,7 @@ from podpool.core.ranges import parse_prefix
 from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError
 from podpool.runtime.entropy import new_uuid
+from podpool.runtime.logging import OnceLogger
 from podpool.runtime.transport import Unreachable
 
 ANSWER_JITTER = 2.0
