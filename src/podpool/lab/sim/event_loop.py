@@ -147,7 +147,7 @@ class VirtualLoop(Loop):
         if seconds <= 0.0:
             await asyncio.sleep(0)
             return
-        woken = self.create_future()
+        woken: asyncio.Future[None] = asyncio.Future(loop=self)
         handle = self.call_at(self._now + seconds, _wake, woken)
         try:
             await woken
@@ -180,50 +180,58 @@ class VirtualLoop(Loop):
         events._set_running_loop(self)
         self._running = True
         try:
-            ready = self._ready
-            while not awaited.done():
-                if ready:
-                    self._step(ready.popleft())
-                else:
-                    self._advance()
+            self._run_until(awaited)
         finally:
             self._running = False
             events._set_running_loop(before)
         return awaited.result()
 
-    def _step(self, handle: VirtualHandle) -> None:
-        """Run one callback, unless its owner is killed or paused."""
-        if handle.is_cancelled:
-            return
-        context = handle.context
-        owner = None if self._shutting_down else context.get(PROCESS)
-        if owner is not None:
-            if not owner.alive:
-                self._dropped.append(handle)
-                return
-            if owner.backlog is not None:
-                owner.backlog.append(handle)
-                self._paused[owner] = None
-                return
-        self.steps += 1
-        self._now += STEP_DURATION
-        try:
-            context.run(handle.callback, *handle.args)
-        except Exception as error:  # noqa: BLE001  recorded, and raised by the runner
-            self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
-        if owner is not None and owner.kill_scheduled:
-            owner.count_step()
+    def _run_until(self, awaited: asyncio.Future[Any]) -> None:
+        """Run callbacks until a future is done, except those of killed and paused owners.
+
+        All in one function: a call per callback is a tenth of what a callback costs.
+        """
+        ready, shutting_down = self._ready, self._shutting_down
+        while not awaited.done():
+            if not ready:
+                self._advance()
+                continue
+            handle = ready.popleft()
+            if handle.is_cancelled:
+                continue
+            context = handle.context
+            owner = None if shutting_down else context.get(PROCESS)
+            if owner is not None and (owner.backlog is not None or not owner.alive):
+                self._set_aside(handle, owner)
+                continue
+            self.steps += 1
+            self._now += STEP_DURATION
+            try:
+                context.run(handle.callback, *handle.args)
+            except Exception as error:  # noqa: BLE001  recorded, and raised by the runner
+                self.call_exception_handler({"message": f"{handle!r} failed", "exception": error})
+            if owner is not None and owner.kill_scheduled:
+                owner.count_step()
+
+    def _set_aside(self, handle: VirtualHandle, owner: CallbackOwner) -> None:
+        """Keep a callback of an owner that is killed or paused."""
+        if not owner.alive:
+            self._dropped.append(handle)
+        elif owner.backlog is not None:
+            owner.backlog.append(handle)
+            self._paused[owner] = None
 
     def _advance(self) -> None:
         """Advance the time to the next timer."""
-        timers, ready = self._timers, self._ready
+        timers, heappop = self._timers, heapq.heappop
         while timers and timers[0][2].is_cancelled:
-            heapq.heappop(timers)
+            heappop(timers)
         if not timers:
             raise Deadlock
-        now = self._now = max(self._now, timers[0][0])
+        self._now = max(self._now, timers[0][0])
+        now, append = self._now, self._ready.append
         while timers and timers[0][0] <= now:
-            ready.append(heapq.heappop(timers)[2])
+            append(heappop(timers)[2])
 
     def shutdown(self) -> None:
         """Kill every process, then cancel the remaining tasks: asyncio warns about pending ones.
@@ -268,9 +276,8 @@ class VirtualLoop(Loop):
         """Return False: the loop holds nothing open."""
         return False
 
-    def get_debug(self) -> bool:
-        """Return False: asyncio's debug mode is off."""
-        return False
+    get_debug = staticmethod(bool)
+    """Return False: the debug mode is off. Every task and future asks, and calling a type needs no Python frame."""
 
     async def shutdown_asyncgens(self) -> None:
         """Do nothing: there is nothing to release."""

@@ -155,9 +155,10 @@ class SimNetwork:
 
     async def transit(self, source: str, target: str) -> None:
         """Take the time that a message takes, and hang during a partition."""
-        slow = self.rng.random() < self.conditions.slow
-        await self.loop.sleep(self.rng.uniform(0.0, self.conditions.slow_delay if slow else self.conditions.delay))
-        while healed := self._partitions.get(_pair(source, target)):
+        random, conditions = self.rng.random, self.conditions
+        longest = conditions.slow_delay if random() < conditions.slow else conditions.delay
+        await self.loop.sleep(longest * random())
+        while self._partitions and (healed := self._partitions.get(_pair(source, target))):
             await healed.wait()
 
     def transport(self, source: str, target: SimService) -> "SimTransport":
