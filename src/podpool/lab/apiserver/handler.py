@@ -5,6 +5,7 @@ process, a client (`Transport`).
 """
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Annotated, Any
 
 import msgspec
@@ -253,29 +254,42 @@ def json(body: object, status: int = 200) -> Response:
     return Response(status, msgspec.json.encode(body), headers=JSON)
 
 
+class _ParsedPath(msgspec.Struct, frozen=True):
+    """The parts of a path, whether they are served or not."""
+
+    group: str
+    version: str
+    namespace: str
+    plural: str
+    name: str = ""
+    subresource: str | None = None
+
+
 def route(registry: ResourceRegistry, path: str) -> RequestTarget:
     """Parse a path; raises a 404 for what is not served."""
+    parsed = _parse_path(path)
+    if parsed is None:
+        raise status_errors.path_not_found()
+    resource = registry.find(parsed.group, parsed.version, parsed.plural)
+    return _target(resource, parsed.namespace, parsed.name, parsed.subresource)
+
+
+@lru_cache(maxsize=1000)  # clients ask for the same paths again and again
+def _parse_path(path: str) -> _ParsedPath | None:
     match path.strip("/").split("/"):
         case ["api", version, *parts]:
-            return _parse_path(registry, "", version, parts)
+            return _parse_parts("", version, parts)
         case ["apis", group, version, *parts]:
-            return _parse_path(registry, group, version, parts)
-    raise status_errors.path_not_found()
+            return _parse_parts(group, version, parts)
+    return None
 
 
-def _parse_path(registry: ResourceRegistry, group: str, version: str, parts: list[str]) -> RequestTarget:
+def _parse_parts(group: str, version: str, parts: list[str]) -> _ParsedPath | None:
     namespace = ""
     # `namespaces/NAME/...` is the prefix of namespaced resources, except `namespaces/NAME/status`
     if len(parts) > 2 and parts[0] == NAMESPACES.plural and parts[2] != "status":
         namespace, parts = parts[1], parts[2:]
-    match parts:
-        case [plural]:
-            return _target(registry.find(group, version, plural), namespace, "", None)
-        case [plural, name]:
-            return _target(registry.find(group, version, plural), namespace, name, None)
-        case [plural, name, subresource]:
-            return _target(registry.find(group, version, plural), namespace, name, subresource)
-    raise status_errors.path_not_found()
+    return _ParsedPath(group, version, namespace, *parts) if 1 <= len(parts) <= 3 else None
 
 
 def _target(resource: ApiResource, namespace: str, name: str, subresource: str | None) -> RequestTarget:

@@ -76,10 +76,9 @@ def schema_errors(schema: Schema, value: Any, path: str = "") -> Iterator[str]: 
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{path}: Unsupported value: {_json(value)}: supported values: {', '.join(map(_json, schema['enum']))}"
-    for keyword, (type_, holds, rule) in _LIMITS.items():
-        if keyword in schema and isinstance(value, type_) and not holds(value, schema[keyword]):
-            yield f"{path}: Invalid value: {_json(value)}: {path} in body should {rule.format(schema[keyword])}"
-    yield from _combinator_errors(schema, value, path)
+    if not _RARE_KEYWORDS.isdisjoint(schema):
+        yield from _limit_errors(schema, value, path)
+        yield from _combinator_errors(schema, value, path)
     if isinstance(value, dict | list):
         yield from _nested_errors(schema, value, path)
 
@@ -98,6 +97,12 @@ _LIMITS: Mapping[str, tuple[Any, Callable[[Any, Any], bool], str]] = {
 }
 
 
+def _limit_errors(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
+    for keyword, (type_, holds, rule) in _LIMITS.items():
+        if keyword in schema and isinstance(value, type_) and not holds(value, schema[keyword]):
+            yield f"{path}: Invalid value: {_json(value)}: {path} in body should {rule.format(schema[keyword])}"
+
+
 def _combinator_errors(schema: Schema, value: Any, path: str) -> Iterator[str]:  # noqa: ANN401  JSON
     """Yield violations of allOf, anyOf, oneOf and not."""
     for each in schema.get("allOf", ()):
@@ -114,6 +119,8 @@ _COMBINATORS: Mapping[str, Callable[[int], bool]] = {
     "oneOf": lambda valid: valid == 1,
     "not": lambda valid: valid == 0,
 }
+_RARE_KEYWORDS = frozenset((*_LIMITS, *_COMBINATORS, "allOf"))
+"""What few schemas have: most fields need no check against these."""
 
 
 def _as_list(schemas: Any) -> list[Schema]:  # noqa: ANN401  JSON
