@@ -23,8 +23,9 @@ from podpool.controller.settings import ControllerSettings
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
 from podpool.lab.apiserver.handler import ResourceHandler
-from podpool.lab.apiserver.registry import BUILTIN, CONFIG_MAPS, CRDS, PODS
+from podpool.lab.apiserver.registry import BUILTIN, CONFIG_MAPS, CRDS, PODS, Object
 from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
+from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim import nads
 from podpool.lab.sim.container_runtime import SimRuntime
 from podpool.lab.sim.event_loop import VirtualLoop
@@ -116,9 +117,11 @@ class SimCluster:
         """Whether an operator confirms a mass loss of nodes."""
         self.edited_ippools: dict[str, str] = {}
         """The IPPools that a person or a third party edited or deleted, with the version that they left."""
-        self._pods: dict[str | None, dict[str, str]] = {}
-        """The unfinished Pods of each node, as of `_pods_version`."""
-        self._pods_version = (-1, -1)
+        self._pods: dict[str | None, dict[str, str]] | None = None
+        """The unfinished Pods of each node; None after a Pod has changed."""
+        self._nncs: dict[str, Object] | None = None
+        """The NNCs by node name; None after one has changed."""
+        self.store.on_write.append(self._on_write)
         self._is_first = first is None
         self._streams = 0
 
@@ -205,6 +208,7 @@ class SimCluster:
         if self.api.process:
             self.api.process.kill()
         self.store.restore(snapshot)
+        self._pods = self._nncs = None
         self.restores, self.restored_at = self.restores + 1, self.loop.time()
         self.start_api()
         for name in self.hosts:
@@ -380,14 +384,19 @@ class SimCluster:
 
     def pods_on(self, name: str) -> dict[str, str]:
         """Return the Pods that should run on a node: their keys by UID, as the runtime has it."""
-        version = (self.restores, self.store.revision)
-        if self._pods_version != version:
-            self._pods_version, self._pods = version, {}
+        if self._pods is None:
+            self._pods = {}
             for key, pod in self.store.objects("", "pods").items():
                 if pod.get("status", {}).get("phase") not in {"Succeeded", "Failed"}:
                     node = self._pods.setdefault(pod["spec"].get("nodeName"), {})
                     node[_runtime_uid(pod["metadata"])] = key
         return self._pods.get(name, {})
+
+    def _on_write(self, event: StoreEvent) -> None:
+        if event.id == PODS.id:
+            self._pods = None
+        elif event.id[1] == NODE_NETWORK_CONFIGS.plural or event.id == CRDS.id:  # without their CRD there are none
+            self._nncs = None
 
     def waiting_pods(self, name: str) -> list[str]:
         """Return the Pods of a machine that should run and do not."""
@@ -398,8 +407,10 @@ class SimCluster:
 
     def nncs(self) -> Mapping[str, Any]:
         """Return the NNCs by node name."""
-        found = self.store.objects(NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.plural)
-        return {key.rpartition("/")[2]: nnc for key, nnc in found.items()}
+        if self._nncs is None:
+            found = self.store.objects(NODE_NETWORK_CONFIGS.group, NODE_NETWORK_CONFIGS.plural)
+            self._nncs = {key.rpartition("/")[2]: nnc for key, nnc in found.items()}
+        return self._nncs
 
     def nc_records(self) -> dict[str, list[NetworkContainerRecord]]:
         """Return the ledger's open network containers of this cluster by node name."""

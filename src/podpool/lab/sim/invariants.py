@@ -6,17 +6,16 @@ the fence, and no silent rollback, each when its data changes. What must hold af
 
 import ipaddress
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextvars import Context
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from podpool.agent.agent import Agent
 from podpool.agent.pool import Pool
 from podpool.agent.state import read_agent_journal
-from podpool.api.azure import AGENT_ANNOTATION
+from podpool.api.azure import AGENT_ANNOTATION, NetworkContainer
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim.cluster import SimCluster
@@ -52,6 +51,8 @@ class InvariantChecker:
         """Every grant that an agent, or a person in an NNC, has released."""
         self._known: dict[SimMachine, set[str]] = {}
         """Every grant that an agent has seen, by machine: a grant that no agent knows needs no consent."""
+        self._recorded: dict[SimMachine, tuple[Object | None, NetworkContainer | None]] = {}
+        """The NNC and the network container of each machine whose grants are recorded; neither is changed in place."""
         self._nodes: dict[str, tuple[float, frozenset[str]]] = {}
         """When a Node last had each boot ID, and the UIDs of all Nodes with it: re-registered, it is the same."""
         self._nncs: dict[str, float] = {}
@@ -213,10 +214,15 @@ class InvariantChecker:
     def _record_releases(self) -> None:
         nncs = self._cluster.nncs()
         for name, host in self._cluster.hosts.items():
-            self._released.update(_released(nncs.get(name), host.agent))
-            if host.agent and host.agent.pool.nc:
-                seen = (each.name for each in host.agent.pool.nc.ip_assignments)
-                self._known.setdefault(host.machine, set()).update(seen)
+            nnc, nc = nncs.get(name), host.agent.pool.nc if host.agent else None
+            recorded = self._recorded.get(host.machine, (None, None))
+            self._recorded[host.machine] = nnc, nc
+            if nnc is not None and nnc is not recorded[0]:
+                self._released.update(nnc["spec"].get("ipsNotInUse", ()))
+            if host.agent:
+                self._released.update(host.agent.pool.pending_release)
+            if nc is not None and nc is not recorded[1]:
+                self._known.setdefault(host.machine, set()).update(each.name for each in nc.ip_assignments)
 
     def _on_ledger_change(self) -> None:
         if not self._check_due:
@@ -260,7 +266,7 @@ class InvariantChecker:
     def _check_subnet(self, granted: Mapping[str, Mapping[str, str]]) -> None:
         """Check that grants are inside the subnet, and not reserved addresses."""
         subnet = self._cluster.ledger_host.subnet()
-        networks = [ipaddress.ip_network(each) for each in (subnet.cidr, *subnet.additional_cidrs)]
+        networks = tuple(ipaddress.ip_network(each) for each in (subnet.cidr, *subnet.additional_cidrs))
         excluded = {self._cluster.config.gateway, *(str(each[edge]) for each in networks for edge in (0, -1))}
         for nc, grants in granted.items():
             wrong = [each for each in grants.values() if each in excluded or not _is_inside(each, networks)]
@@ -293,7 +299,8 @@ def _reported_boot(annotation: str) -> str | None:
     return boot
 
 
-def _is_inside(address: str, networks: Iterable[ipaddress.IPv4Network | ipaddress.IPv6Network]) -> bool:
+@lru_cache(maxsize=4096)
+def _is_inside(address: str, networks: tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]) -> bool:
     return any(ipaddress.ip_address(address) in network for network in networks)
 
 
@@ -303,9 +310,3 @@ def _check_containment(use: AddressUse, owners: Mapping[str, str]) -> None:
     if owner != use.machine:
         detail = f"{use.pod} uses {use.address} on {use.machine}, but the ledger granted it to {owner or 'no node'}"
         raise Violation("containment", detail)
-
-
-def _released(nnc: Object | None, agent: Agent | None) -> tuple[str, ...]:
-    """Return the grants that a node's NNC or its agent releases."""
-    in_spec = nnc["spec"].get("ipsNotInUse", ()) if nnc else ()
-    return (*in_spec, *(agent.pool.pending_release if agent else ()))

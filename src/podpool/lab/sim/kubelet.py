@@ -181,15 +181,19 @@ class SimKubelet:
     async def _sync(self) -> None:
         process = self._process
         while process is not None:
-            bound = self._outliving | self._bound_pods()
-            for uid in [each for each in self._sandboxes if each not in bound and each not in self._busy]:
-                self._busy[uid] = self._sandboxes[uid]
-                process.spawn(self._remove(uid))
-            for uid, pod in bound.items():
-                if uid not in self._sandboxes and uid not in self._busy:
-                    self._busy[uid] = ""
-                    process.spawn(self._create(uid, pod))
+            bound = self._outliving | self._bound_pods() if self._outliving else self._bound_pods()
+            if bound.keys() != self._sandboxes.keys():  # else nothing is to be done, as mostly
+                self._start_and_end(process, bound)
             await asyncio.sleep(self._rng.uniform(0.2, 0.8))
+
+    def _start_and_end(self, process: SimProcess, bound: Mapping[str, str]) -> None:
+        for uid in [each for each in self._sandboxes if each not in bound and each not in self._busy]:
+            self._busy[uid] = self._sandboxes[uid]
+            process.spawn(self._remove(uid))
+        for uid, pod in bound.items():
+            if uid not in self._sandboxes and uid not in self._busy:
+                self._busy[uid] = ""
+                process.spawn(self._create(uid, pod))
 
     async def _create(self, uid: str, pod: str) -> None:
         sandbox, configs = new_uuid(self._rng), self._networks.configs()

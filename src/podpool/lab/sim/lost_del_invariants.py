@@ -9,7 +9,7 @@ import math
 from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS
 from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.container_runtime import LostDel, SocketState
-from podpool.lab.sim.oracle import Violation
+from podpool.lab.sim.oracle import AddressUse, Violation
 
 FOUND_SECONDS = 180.0
 """Seconds within which a lost DEL must be found."""
@@ -43,20 +43,23 @@ class LostDelChecker:
         cluster.checks.append(self._check)
 
     def _check(self) -> None:
+        uses: dict[str, list[AddressUse]] = {}
+        for use in self._cluster.oracle.uses():
+            uses.setdefault(use.machine, []).append(use)
         for name, host in self._cluster.hosts.items():
-            self._record_observations(name, host)
+            self._record_observations(name, host, uses.get(name, []))
             if is_serving(host) and not host.machine.journal_faults:
-                self._check_living(name, host)
+                self._check_living(name, host, uses.get(name, []))
                 self._check_lost(name, host)
 
-    def _check_living(self, name: str, host: SimHost) -> None:
-        assigned = _assigned(host)
-        for use in self._cluster.oracle.uses():
-            if use.machine == name and assigned.get(use.address) != use.sandbox:
+    def _check_living(self, name: str, host: SimHost, uses: list[AddressUse]) -> None:
+        assigned = _assigned(host) if uses else {}
+        for use in uses:
+            if assigned.get(use.address) != use.sandbox:
                 detail = f"the agent of {name} released {use.address}, which sandbox {use.sandbox} of {use.pod} uses"
                 raise Violation("living sandbox", detail)
 
-    def _record_observations(self, name: str, host: SimHost) -> None:
+    def _record_observations(self, name: str, host: SimHost, uses: list[AddressUse]) -> None:
         cluster, now = self._cluster, self._cluster.loop.time()
         partitioned = cluster.network.is_partitioned(name, cluster.api.name)
         held_back = bool(host.agent and host.agent.lost_dels_held_back)
@@ -64,7 +67,7 @@ class LostDelChecker:
         connected = serving and cluster.api.up and not partitioned
         self._pods.setdefault(name, Observation()).record(host.agent, possible=connected, now=now)
         right = cluster.config.runtime_socket and host.runtime.socket is SocketState.RUNTIME
-        lists_known = serving and right and host.runtime.lists_any(use.sandbox for use in cluster.oracle.uses())
+        lists_known = serving and right and host.runtime.lists_any(use.sandbox for use in uses)
         self._runtimes.setdefault(name, Observation()).record(host.agent, possible=lists_known, now=now)
 
     def _check_lost(self, name: str, host: SimHost) -> None:

@@ -5,6 +5,7 @@ Nothing here asks an agent or a controller. A journal is read as an agent that s
 
 import ipaddress
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -34,7 +35,7 @@ class OwnedAssignment(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def slice(self) -> IPNetwork:
         """The addresses."""
-        return ipaddress.ip_network(self.assignment.slice)
+        return parse_network(self.assignment.slice)
 
     @property
     def is_confirmed(self) -> bool:
@@ -58,6 +59,12 @@ class HeldSlice(msgspec.Struct, frozen=True):
     assignment: str
     network: str
     slice: IPNetwork
+
+
+@lru_cache(maxsize=4096)
+def parse_network(text: str) -> IPNetwork:
+    """Return the network that a text names; checks ask for the same few again and again."""
+    return ipaddress.ip_network(text)
 
 
 def decode(obj: Object | None) -> NodeSlices:
@@ -108,7 +115,7 @@ def held_slices(host: SimHost) -> list[HeldSlice]:
     for record in read_agent_journal(host.machine.disk).records:
         slices.apply(record)
     return [
-        HeldSlice(each.assignment, each.network, ipaddress.ip_network(str(each.prefix)))
+        HeldSlice(each.assignment, each.network, parse_network(str(each.prefix)))
         for each in slices
         if not each.closed or each.assigned
     ]
@@ -117,7 +124,7 @@ def held_slices(host: SimHost) -> list[HeldSlice]:
 def shared_entries(cluster: SimCluster, network: AttachedNetwork) -> dict[str, str]:
     """Return the Pods by address in the shared IPPool of a network."""
     pool = ippools(cluster).get(f"kube-system/{network.shared_pool}")
-    base = ipaddress.ip_network(network.range)[0]
+    base = parse_network(network.range)[0]
     return {str(base + int(key)): each["podref"] for key, each in pool["spec"]["allocations"].items()} if pool else {}
 
 
