@@ -163,6 +163,24 @@ def test_notified_nc_that_does_not_request_loses_its_place(harness: LedgerHarnes
     assert 1 == request(leader, "absent", absent, 1, waiting=1)
 
 
+def test_nc_that_lost_its_place_queues_from_its_next_request_on(harness: LedgerHarness) -> None:
+    """A report that repeats itself keeps its place only while its NC reacts to notices."""
+    leader = Leader(harness)
+    holder, absent, present = full_subnet(leader, "hog", "absent", "present")
+    request(leader, "absent", absent, 3, waiting=3)
+    harness.clock.now += 1
+    request(leader, "present", present, 3, waiting=3)
+    release(leader, holder, 1)
+    harness.advance(31.0)
+    assert 2 == request(leader, "present", present, 3, waiting=3)
+    assert 3 == request(leader, "absent", absent, 3, waiting=3)
+    harness.clock.now += 1
+    holder = leader.reconcile_one(item("hog", holder, wanted=7))
+    release(leader, holder, 2)
+    assert 3 == request(leader, "absent", absent, 3, waiting=3)
+    assert 0 == request(leader, "present", present, 3, waiting=3)
+
+
 def test_skipped_nc_is_notified_when_enough_is_free(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     holder, absent, other = full_subnet(leader, "hog", "absent", "other")
