@@ -17,6 +17,7 @@ from podpool.ledger.storage.postgres.connection import migrate
 from podpool.ledger.storage.postgres.store import PostgresStore
 from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector, detect_rollback
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
+from podpool.runtime.clock import Clock
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -152,6 +153,9 @@ class TwoReplicas:
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         return self._replicas[0].subscribe(listener)
+
+    def clock(self, local: Clock) -> Clock:
+        return local
 
     def on_commit(self, callback: Callable[[int], None]) -> None:
         for replica in self._replicas:

@@ -47,12 +47,14 @@ class ManualClock:
 
     def __init__(self, now: float = 1_000_000.0) -> None:
         self.now = now
+        self.wall_error = 0.0
+        self.booted_at = 0.0
 
     def wall(self) -> float:
-        return self.now
+        return self.now + self.wall_error
 
     def boot(self) -> float:
-        return self.now
+        return self.now - self.booted_at
 
 
 class InProcessTransport:

@@ -36,9 +36,9 @@ pytestmark = pytest.mark.usefixtures("backend")
 
 def reconcile_together(harness: LedgerHarness, *calls: ReconcileRequest) -> list[ReconcileResponse | LedgerError]:
     """Reconcile calls in one transaction."""
-    wall = harness.clock.wall()
+    now = harness.clock.wall()
     return run(
-        harness.store.write(lambda repo: reconcile(repo, calls, wall=wall, rng=harness.rng, breaker=BreakerSettings()))
+        harness.store.write(lambda repo: reconcile(repo, calls, time=now, rng=harness.rng, breaker=BreakerSettings()))
     )
 
 

@@ -79,7 +79,7 @@ def single_cooldown_rows(rows: list[BackupRow]) -> list[BackupRow]:
         subnet["spec"] |= cooldowns[subnet["spec"]["name"]]
         return table, columns, (*row[:-1], json.dumps(subnet))
 
-    return [former(*each) for each in rows]
+    return [former(*each) for each in rows if each[0] != "ledger_time"]
 
 
 def cooldowns_of(rows: list[BackupRow]) -> dict[str, CooldownLevels]:

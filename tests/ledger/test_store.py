@@ -252,7 +252,7 @@ def _killed_after(call: ReconcileRequest, calls: int) -> Callable[[Repository], 
 
     def transaction(repo: Repository) -> ReconcileResponse | LedgerError:
         limited = cast("Repository", KilledAfter(repo, calls))
-        (response,) = reconcile(limited, [call], wall=1_000_000.0, rng=rng, breaker=BreakerSettings())
+        (response,) = reconcile(limited, [call], time=1_000_000.0, rng=rng, breaker=BreakerSettings())
         return response
 
     return transaction

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import pytest
 
+from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.service import LedgerService, LedgerSettings, UtilizationCache
 from podpool.ledger.errors import NotFound
@@ -95,7 +96,8 @@ def test_unrequested_subnet_is_not_refreshed() -> None:
     async def main() -> None:
         cached_ledger = CachedLedger(refresh=1.0)
         await cached_ledger.begin()
-        cache = UtilizationCache(cached_ledger.store, clock=cached_ledger.clock, interval=1.0)
+        clock = LedgerClock(cached_ledger.clock)
+        cache = UtilizationCache(cached_ledger.store, clock=clock, interval=1.0)
         await cache.get(SUBNET)
         before = cached_ledger.store.reads
         await cache.refresh()

@@ -25,6 +25,7 @@ from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.block import PRIMARY, Block
+from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import ClusterRow, NcRow
@@ -43,6 +44,11 @@ from tests.lab.sim.planted_agent import every_nc_is_adopted
 
 async def _nothing(*_: object) -> None:
     return
+
+
+def the_ledger_uses_its_wall_clock(patch: pytest.MonkeyPatch) -> None:
+    """Cooldowns are measured by a clock that may be set."""
+    patch.setattr(LedgerClock, "now", lambda clock, _: clock._source.wall())
 
 
 def inventories_always_count(patch: pytest.MonkeyPatch) -> None:

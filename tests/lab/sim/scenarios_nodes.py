@@ -68,6 +68,18 @@ async def a_wall_clock_is_set(driver: ScenarioDriver) -> None:
         await driver.serve_pods("a", 1)
 
 
+async def a_ledger_clock_is_set_after_node_gc(driver: ScenarioDriver) -> None:
+    """A network container is closed while another node's Pods wait for its addresses: they have not cooled down."""
+    cluster = driver.cluster
+    await driver.join("a", "b")
+    await driver.serve_pods("a", 3)
+    cluster.remove_host("a")
+    driver.bind("b", 9)
+    await driver.wait_until(lambda: "a" not in cluster.nc_records(), within=NODE_GC_SECONDS + 60)
+    cluster.ledger_host.clock.wall_error += 86_400.0
+    await driver.converge(60)
+
+
 async def a_bookmark_is_read_late(driver: ScenarioDriver) -> None:
     """It is in the buffer of an agent that is paused while its Node is deleted and collected."""
     cluster = driver.cluster

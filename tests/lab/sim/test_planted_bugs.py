@@ -375,6 +375,14 @@ BUGS = (
         ("one owner",),
         msgspec.structs.replace(NARROW, pod_status_ips=True),
     ),
+    Bug(
+        "",
+        "cooldowns do not depend on the wall clock of the ledger's machine",
+        planted_ledger.the_ledger_uses_its_wall_clock,
+        scenarios_nodes.a_ledger_clock_is_set_after_node_gc,
+        ("cooldown",),
+        NARROW,
+    ),
 )
 
 

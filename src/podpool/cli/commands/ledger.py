@@ -39,7 +39,7 @@ def serve_ledger(
 
     async def run() -> None:
         store = await location.open(rng=rng)
-        ledger = LedgerService(store, clock=clock, rng=rng, settings=settings)
+        ledger = LedgerService(store, clock=store.clock(clock), rng=rng, settings=settings)
         try:
             await ledger.start()
             secret = admin_token(Path(admin_token_file or f"{location.path_prefix}.admin-token"), rng=rng)

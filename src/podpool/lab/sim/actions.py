@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 MAX_STEPS_BEFORE_KILL = 40
 """Callbacks that a process still runs before it is killed: the work on a message or a few."""
+LEDGER_CLOCK_STEPS = (60.0, 86_400.0, 31 * 86_400.0)
+WRONG_CLOCK_PROBABILITY = 0.5
 CHECKSUMMED_FILES = ("segment.", "snapshot")
 """Prefixes of the files whose damage an agent detects."""
 
@@ -295,6 +297,18 @@ class FaultInjector(SandboxActions):
     def _start_ledger(self, number: int) -> None:
         if not self._cluster.ledger_host.replicas[number].up:
             self._cluster.ledger_host.start_replica(number)
+
+    def set_ledger_clock(self, _: ScenarioEvent) -> None:
+        """Set the wall clock of the ledger's machine, by a minute, a day or a month."""
+        self._cluster.ledger_host.clock.wall_error += self._rng.choice((-1, 1)) * self._rng.choice(LEDGER_CLOCK_STEPS)
+
+    def reboot_ledger(self, event: ScenarioEvent) -> None:
+        """Reboot the machine of the ledger, whose clock may be wrong afterwards."""
+        if self._rng.random() < WRONG_CLOCK_PROBABILITY:
+            self.set_ledger_clock(event)
+        self._cluster.ledger_host.reboot()
+        for number in range(len(self._cluster.ledger_host.replicas)):
+            self._after(event.amount, partial(self._start_ledger, number))
 
     def back_up(self, _: ScenarioEvent) -> None:
         """Copy the ledger's database and the API server's objects."""

@@ -96,7 +96,7 @@ class SimCluster:
         self.oracle: AddressOracle = first.oracle if first else AddressOracle(self.loop, settings=self.config.settings)
         self.clock = MachineClock(self.loop)
         self.ledger_host: LedgerHost = (
-            first.ledger_host if first else LedgerHost(self.network, self.config, clock=self.clock, rng=self.rng)
+            first.ledger_host if first else LedgerHost(self.network, self.config, rng=self.rng)
         )
         self.store = ObjectStore(clock=self.clock, rng=self.rng("uids"))
         self.api = SimService(f"{name}api")

@@ -20,6 +20,7 @@ from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.interceptor import CONFIRMING_READS
+from podpool.lab.sim.ledger_invariants import LedgerCooldownChecker
 from podpool.lab.sim.oracle import AddressUse, Violation
 from podpool.ledger.messages import NetworkContainerRecord
 
@@ -63,6 +64,7 @@ class InvariantChecker:
         """When a Node last had each UID and each boot ID."""
         self._returned: dict[str, float] = {}
         """When a UID or boot ID was seen again after the node GC delay."""
+        LedgerCooldownChecker(cluster)
         cluster.ledger_host.on_change.append(self._on_ledger_change)
         self._unconfirmable: dict[str, float] = {}
         """When the API server last could not confirm each machine, or its agent could not ask."""

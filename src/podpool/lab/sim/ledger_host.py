@@ -39,15 +39,14 @@ def _empty_database() -> bytes:
 class LedgerHost:
     """One ledger for all clusters of a simulation."""
 
-    def __init__(
-        self, network: SimNetwork, config: SimConfig, *, clock: MachineClock, rng: Callable[[str], random.Random]
-    ) -> None:
+    def __init__(self, network: SimNetwork, config: SimConfig, *, rng: Callable[[str], random.Random]) -> None:
         self.on_change: list[Callable[[], None]] = []
         """Called when the database has changed."""
         self.replicas = [SimService(f"ledger-{number}" if number else "ledger") for number in range(config.replicas)]
         self._network = network
         self._config = config
-        self._clock = clock
+        self.clock = MachineClock(network.loop)
+        """Of the machine that all replicas run on."""
         self._rng = rng
         self._starts = 0
         self._records: dict[str, dict[str, list[NetworkContainerRecord]]] = {}
@@ -76,10 +75,18 @@ class LedgerHost:
         process = SimProcess(self.replicas[number].name, self._network.loop)
         settings = LedgerSettings(breaker=BreakerSettings(window_seconds=self._config.settings.node_gc_delay))
         rng = self._rng(f"ledger/{self._starts}")
-        ledger = LedgerService(self._store, clock=self._clock, rng=rng, settings=settings)
+        ledger = LedgerService(self._store, clock=self.clock, rng=rng, settings=settings)
         _run_sync(ledger.start())
         self.replicas[number].serve(LedgerHandler(ledger), process)
         process.spawn(ledger.run())
+
+    def reboot(self) -> None:
+        """Kill every replica and restart the boot clock; `start_replica` starts them again."""
+        for replica in self.replicas:
+            if replica.process:
+                replica.process.kill()
+        self.clock.booted_at = self._network.loop.time()
+        self._auditor = self._client()
 
     def image(self) -> bytes:
         """Return a copy of the database, as a backup does."""
@@ -141,7 +148,7 @@ class LedgerHost:
         return check((table, columns, row) for table, columns, found in rows for row in found).faults
 
     def _client(self) -> LedgerClient:
-        ledger = LedgerService(self._store, clock=self._clock, rng=self._rng("auditor"))
+        ledger = LedgerService(self._store, clock=self.clock, rng=self._rng("auditor"))
         return LedgerClient(_DirectTransport(LedgerHandler(ledger)))
 
     def _on_commit(self, _: object = None) -> None:

@@ -126,6 +126,7 @@ LOST_DELS = (
 OUTLIVING_SANDBOXES = {"outlive-pod": 6}
 """Not in shared ranges, where the controller releases what no Pod has, as Whereabouts does."""
 SOCKET_FAULTS = {"wrong-runtime-socket": 4, "close-runtime-socket": 4}
+LEDGER_CLOCKS = {"set-ledger-clock": 12, "reboot-ledger": 6}
 REPLACEMENTS = {"replace-cut-off": 10}
 """Not together with restores of the API server: a copy may show the Node of the machine that runs on."""
 JOURNAL_FAULTS = {"lose-journal": 2, "damage-journal": 2}
@@ -214,6 +215,7 @@ PROFILES = {
         message_duplication=0.0,
         slow_messages=0.0,
     ),
+    "narrow-ledger-clocks": _with_events(_NARROW, LEDGER_CLOCKS),
     "narrow-lost-dels": _with_events(_LOST_DELS, OUTLIVING_SANDBOXES | SOCKET_FAULTS),
     "narrow-lost-dels-pods-only": _with_config(_with_events(_LOST_DELS, OUTLIVING_SANDBOXES), runtime_socket=False),
     "slices": _with_events(_SLICES, JOURNAL_FAULTS),

@@ -10,11 +10,11 @@ from podpool.ledger import messages as m
 from podpool.ledger.domain import clusters, recovery, subnets, tokens
 from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import MAX_PERIODS, history, index_events, parse_time
+from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.occupancy import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.rows import HistoryQuery, SubnetRow, TokenRow
 from podpool.ledger.errors import Invalid
-from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -26,7 +26,7 @@ class AdminService:
         self,
         store: LedgerStore,
         *,
-        clock: Clock,
+        clock: LedgerClock,
         rng: random.Random,
         breaker: BreakerSettings,
         retention: float,
@@ -43,33 +43,33 @@ class AdminService:
 
     async def create_subnet(self, spec: m.SubnetSpec) -> m.SubnetState:
         """Create a subnet."""
-        return await self._change(lambda repo, wall: subnets.create_subnet(repo, spec, wall=wall))
+        return await self._change(lambda repo, time: subnets.create_subnet(repo, spec, time=time))
 
     async def grow(self, name: m.SubnetName, growth: m.SubnetGrowth) -> m.SubnetState:
         """Add addresses to a subnet."""
-        return await self._change(lambda repo, wall: subnets.grow_subnet(repo, name, growth, wall=wall))
+        return await self._change(lambda repo, time: subnets.grow_subnet(repo, name, growth, time=time))
 
     async def drain(self, name: m.SubnetName, *, draining: bool) -> m.SubnetState:
         """Stop granting in a subnet, or start again."""
-        return await self._change(lambda repo, wall: subnets.drain_subnet(repo, name, draining=draining, wall=wall))
+        return await self._change(lambda repo, time: subnets.drain_subnet(repo, name, draining=draining, time=time))
 
     async def delete(self, name: m.SubnetName) -> am.DeletedSubnet:
         """Delete an empty subnet."""
-        await self._write(lambda repo, wall: subnets.delete_subnet(repo, name, wall=wall))
+        await self._write(lambda repo, time: subnets.delete_subnet(repo, name, time=time))
         self._on_delete(name)
         return am.DeletedSubnet(subnet=name)
 
     async def details(self, name: m.SubnetName, *, cluster: str | None) -> am.SubnetDetails:
         """Return a subnet with its usage per cluster."""
-        return await self._read(lambda repo, wall: subnets.details(repo, name, cluster=cluster, wall=wall))
+        return await self._read(lambda repo, time: subnets.details(repo, name, cluster=cluster, time=time))
 
     async def occupancy(self, name: m.SubnetName, *, cluster: str | None) -> am.Occupancy:
         """Return the addresses of a subnet that are not free."""
-        return await self._read(lambda repo, wall: occupancy(repo, name, cluster=cluster, wall=wall))
+        return await self._read(lambda repo, time: occupancy(repo, name, cluster=cluster, time=time))
 
     async def networks(self) -> am.NetworkList:
         """Return all networks."""
-        return am.NetworkList(networks=tuple(await self._read(lambda repo, wall: subnets.networks(repo, wall=wall))))
+        return am.NetworkList(networks=tuple(await self._read(lambda repo, time: subnets.networks(repo, time=time))))
 
     # Recovery
 
@@ -79,12 +79,12 @@ class AdminService:
 
     async def excuse(self, request: m.ExcuseRequest) -> m.RecoveryStatus:
         """Recover without a cluster's inventory."""
-        await self._write(lambda repo, wall: recovery.excuse(repo, request.cluster, wall=wall))
+        await self._write(lambda repo, time: recovery.excuse(repo, request.cluster, time=time))
         return await self.recovery()
 
     async def resolve_conflict(self, request: m.ResolveConflictRequest) -> m.RecoveryStatus:
         """Assign a disputed address to one of its two owners."""
-        await self._write(lambda repo, wall: recovery.resolve_conflict(repo, request, wall=wall))
+        await self._write(lambda repo, time: recovery.resolve_conflict(repo, request, time=time))
         return await self.recovery()
 
     # Tokens
@@ -92,23 +92,25 @@ class AdminService:
     async def create_token(self, request: am.CreateTokenRequest) -> am.TokenInfo:
         """Create a token."""
         secret = tokens.new_secret(self._rng)
-        return await self._write(lambda repo, wall: tokens.create_token(repo, request, secret=secret, wall=wall))
+        return await self._write(lambda repo, time: tokens.create_token(repo, request, secret=secret, time=time))
 
     async def accept_admin(self, secret: str) -> None:
         """Make the admin token beside the database valid."""
-        await self._write(lambda repo, wall: tokens.accept_admin(repo, secret, wall=wall))
+        await self._write(lambda repo, time: tokens.accept_admin(repo, secret, time=time))
 
     async def revoke_token(self, name: str) -> am.TokenInfo:
         """Revoke a token."""
-        return await self._write(lambda repo, wall: tokens.revoke_token(repo, name, wall=wall))
+        return await self._write(lambda repo, time: tokens.revoke_token(repo, name, time=time))
 
     async def bind_token(self, id_: str, cluster: str) -> TokenRow:
         """Bind a token to a cluster."""
-        return await self._write(lambda repo, wall: tokens.bind_token(repo, id_, cluster, wall=wall))
+        return await self._write(lambda repo, time: tokens.bind_token(repo, id_, cluster, time=time))
 
     async def tokens(self) -> am.TokenList:
         """Return all tokens."""
-        return am.TokenList(tokens=tuple(map(tokens.token_info, await self.token_rows())))
+        return am.TokenList(
+            tokens=await self._store.read(lambda repo: tuple(tokens.token_info(repo, row) for row in repo.tokens()))
+        )
 
     async def token_rows(self) -> list[TokenRow]:
         """Return all tokens with their digests."""
@@ -122,12 +124,12 @@ class AdminService:
 
     async def confirm_loss(self, cluster: str) -> am.ClusterList:
         """Close a cluster's circuit breaker: its lost nodes are really gone."""
-        await self._write(lambda repo, wall: clusters.confirm_loss(repo, cluster, breaker=self._breaker, wall=wall))
+        await self._write(lambda repo, time: clusters.confirm_loss(repo, cluster, breaker=self._breaker, time=time))
         return await self.clusters()
 
     async def retire(self, cluster: str) -> am.RetiredCluster:
         """Release everything of a destroyed cluster."""
-        return await self._write(lambda repo, wall: clusters.retire(repo, cluster, wall=wall))
+        return await self._write(lambda repo, time: clusters.retire(repo, cluster, time=time))
 
     # History
 
@@ -144,30 +146,33 @@ class AdminService:
         """Return the history of an address, a node or a Pod, at one time or all."""
         while await self._store.write(index_events):
             pass
-        begin, end = (0.0, self._clock.wall()) if at is None else (parse_time(at, field="at"),) * 2
-        query = HistoryQuery(
-            by=by, value=value, namespace=namespace, cluster=cluster, begin=begin, end=end, limit=_parse_limit(limit)
-        )
-        return await self._store.read(lambda repo: history(repo, query, retention=self._retention))
+        moment, count = None if at is None else parse_time(at, field="at"), _parse_limit(limit)
+
+        def transaction(repo: Repository, time: float) -> am.AddressHistory:
+            begin, end = (0.0, time) if moment is None else (repo.time_row().time_of(moment),) * 2
+            query = HistoryQuery(
+                by=by, value=value, namespace=namespace, cluster=cluster, begin=begin, end=end, limit=count
+            )
+            return history(repo, query, retention=self._retention)
+
+        return await self._read(transaction)
 
     # Metrics
 
     async def subnet_counters(self) -> list[tuple[m.SubnetState, SubnetRow]]:
         """Return all subnets with their counters."""
         return await self._read(
-            lambda repo, wall: [(subnet_state(repo, row, wall=wall), row) for row in repo.subnets()]
+            lambda repo, time: [(subnet_state(repo, row, time=time), row) for row in repo.subnets()]
         )
 
     async def _change(self, transaction: Callable[[Repository, float], SubnetRow]) -> m.SubnetState:
-        return await self._write(lambda repo, wall: subnet_state(repo, transaction(repo, wall), wall=wall))
+        return await self._write(lambda repo, time: subnet_state(repo, transaction(repo, time), time=time))
 
     async def _write(self, transaction: Callable[[Repository, float], T]) -> T:
-        wall = self._clock.wall()
-        return await self._store.write(lambda repo: transaction(repo, wall))
+        return await self._store.write(lambda repo: transaction(repo, self._clock.now(repo)))
 
     async def _read(self, transaction: Callable[[Repository, float], T]) -> T:
-        wall = self._clock.wall()
-        return await self._store.read(lambda repo: transaction(repo, wall))
+        return await self._store.read(lambda repo: transaction(repo, self._clock.now(repo)))
 
 
 def _parse_limit(text: str | None) -> int:

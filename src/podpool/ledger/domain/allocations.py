@@ -48,11 +48,11 @@ def event_entries(addresses: Iterable[AllocatedAddress]) -> tuple[tuple[str, str
 class Allocations:
     """The slots and totals of one subnet."""
 
-    def __init__(self, repo: Repository, subnet: SubnetRow, *, wall: float) -> None:
+    def __init__(self, repo: Repository, subnet: SubnetRow, *, time: float) -> None:
         self.repo = repo
         self.layout = subnet.layout
         self._text = self.layout.family.text
-        self.now, clock_offset = subnet.time_at(wall)
+        self.now, clock_offset = subnet.time_at(time)
         reusable_stamp = subnet.reusable_at(self.now)
         self._cooled_stamp = min(reusable_stamp, stamp(self.now - subnet.cooldown))
         cooling = tuple(each for each in subnet.cooling if each[0] > reusable_stamp)

@@ -38,9 +38,9 @@ from podpool.runtime.entropy import new_uuid, new_uuids
 class SubnetTransaction:
     """One subnet within one transaction, shared by all requests of the transaction."""
 
-    def __init__(self, repo: Repository, subnet: SubnetRow, *, wall: float) -> None:
+    def __init__(self, repo: Repository, subnet: SubnetRow, *, time: float) -> None:
         self.repo = repo
-        self.allocations = Allocations(repo, subnet, wall=wall)
+        self.allocations = Allocations(repo, subnet, time=time)
         self.frozen = is_frozen(repo, subnet, self.allocations.now)
         self.recovering = self.frozen and bool(repo.pending_inventories(subnet.name))
         conflicts = repo.conflicts() if subnet.conflicts else []
@@ -48,7 +48,7 @@ class SubnetTransaction:
         self.touched = False
         """Something may have changed: the subnet must be settled."""
         self._before = subnet
-        self._wall = wall
+        self._time = time
 
     def finish(self) -> None:
         """Settle and write the subnet, after all requests."""
@@ -58,7 +58,7 @@ class SubnetTransaction:
     @cached_property
     def state(self) -> SubnetState:
         """The state of the subnet, once it is settled."""
-        return subnet_state(self.repo, self.allocations.subnet, wall=self._wall)
+        return subnet_state(self.repo, self.allocations.subnet, time=self._time)
 
     def servable(self, cluster: str) -> list[str]:
         """Return the NCs of a cluster that would be granted addresses now."""

@@ -1,20 +1,15 @@
 """Conversion of rows into messages."""
 
-import datetime as dt
 from collections.abc import Iterable
 from operator import attrgetter
 
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
+from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
 from podpool.ledger.domain.settle import is_frozen
 from podpool.ledger.messages import Grant, NetworkContainerRecord, NetworkContainerState, SubnetState, Utilization
-
-
-def timestamp(wall: float) -> str:
-    """Format a time as RFC 3339."""
-    return dt.datetime.fromtimestamp(wall, dt.UTC).isoformat(timespec="milliseconds")
 
 
 def nc_state(
@@ -48,15 +43,15 @@ def nc_record(allocations: Allocations, nc: NcRow) -> NetworkContainerRecord:
     )
 
 
-def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetState:
+def subnet_state(repo: Repository, subnet: SubnetRow, *, time: float) -> SubnetState:
     """Return the state of a subnet."""
-    now, _ = subnet.time_at(wall)
+    now, _ = subnet.time_at(time)
     layout, cooling_down = subnet.layout, subnet.cooling_down(now)
     cidr, *additional_cidrs = layout.cidrs
     return SubnetState(
         subnet=subnet.name,
         revision=subnet.revision,
-        timestamp=timestamp(wall),
+        timestamp=timestamp(repo, time),
         cidr=cidr,
         additional_cidrs=tuple(additional_cidrs),
         gateway=subnet.spec.gateway,
@@ -78,7 +73,7 @@ def subnet_state(repo: Repository, subnet: SubnetRow, *, wall: float) -> SubnetS
     )
 
 
-def utilization(subnet: SubnetRow, *, wall: float) -> Utilization:
+def utilization(repo: Repository, subnet: SubnetRow, *, time: float) -> Utilization:
     """Return the utilization of a subnet, from its row alone."""
-    now, _ = subnet.time_at(wall)
-    return Utilization(timestamp=timestamp(wall), capacity=subnet.layout.capacity, reserved=reserved(subnet, now))
+    now, _ = subnet.time_at(time)
+    return Utilization(timestamp=timestamp(repo, time), capacity=subnet.layout.capacity, reserved=reserved(subnet, now))

@@ -21,21 +21,21 @@ RESTORE_REVISION_GAP = 1_000_000
 """Added to the revision by a restore: more than the lost commits, also if the rollback detector's record is lost."""
 
 
-def open_term(repo: Repository, request: OpenTermRequest, *, wall: float) -> Term:
+def open_term(repo: Repository, request: OpenTermRequest, *, time: float) -> Term:
     """Issue a cluster's next term."""
     id_ = request.cluster
-    _detect_restore(repo, id_, known_revision=request.known_revision, term=request.known_term, wall=wall)
+    _detect_restore(repo, id_, known_revision=request.known_revision, term=request.known_term, time=time)
     revision = repo.advance_revision()
     cluster = repo.cluster(id_) or ClusterRow(id=id_, epoch=repo.epoch)
     term = max(request.known_term + 1, cluster.term + 1, revision)
     repo.put_cluster(replace(cluster, term=term, number=0, open=True))
-    repo.log(at=wall, cluster=id_, kind=f"term {term}", events=())
+    repo.log(at=time, cluster=id_, kind=f"term {term}", events=())
     return Term(term=term, revision=revision, inventory_required=cluster.epoch < repo.epoch)
 
 
-def check_term(repo: Repository, id_: str, *, term: int, known_revision: int, wall: float) -> ClusterRow | LedgerError:
+def check_term(repo: Repository, id_: str, *, term: int, known_revision: int, time: float) -> ClusterRow | LedgerError:
     """Return the cluster if its term is current. An error is returned, not raised: a detected restore must commit."""
-    _detect_restore(repo, id_, known_revision=known_revision, term=term, wall=wall)
+    _detect_restore(repo, id_, known_revision=known_revision, term=term, time=time)
     cluster = repo.cluster(id_)
     if cluster is None:
         return StaleTerm(f"cluster {id_} is unknown: open a term first", field="cluster")
@@ -47,16 +47,16 @@ def check_term(repo: Repository, id_: str, *, term: int, known_revision: int, wa
 
 
 def check_recovered(
-    repo: Repository, id_: str, *, term: int, known_revision: int, wall: float
+    repo: Repository, id_: str, *, term: int, known_revision: int, time: float
 ) -> ClusterRow | LedgerError:
     """Return the cluster if its term is current and it has sent its inventory since the last restore."""
-    cluster = check_term(repo, id_, term=term, known_revision=known_revision, wall=wall)
+    cluster = check_term(repo, id_, term=term, known_revision=known_revision, time=time)
     if isinstance(cluster, ClusterRow) and cluster.epoch < repo.epoch:
         return InventoryRequired("the ledger was restored: send the cluster's inventory first", field="cluster")
     return cluster
 
 
-def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership] | None, wall: float) -> None:
+def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership] | None, time: float) -> None:
     """End every term, and require the inventories of all members.
 
     Without members it is unknown who came after the copy was made: then every cluster is awaited in every subnet.
@@ -71,7 +71,7 @@ def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership
     for row in clusters:
         repo.put_cluster(replace(row, open=False))
     for subnet in subnets:
-        now, clock_offset = subnet.time_at(wall)
+        now, clock_offset = subnet.time_at(time)
         paused = replace(
             subnet,
             conflicts=0,
@@ -79,15 +79,15 @@ def begin_recovery(repo: Repository, *, floor: int, members: Iterable[Membership
             clock_offset=clock_offset,
             # an address released in the lost commits was retained by its node: after this it has cooled down for longer
             paused_until=now + subnet.spec.cooldown_filling,
-            due=wall,
+            due=time,
         )
         repo.put_subnet(replace(paused, revision=repo.revision))
     everywhere = ((row.id, each.spec.network, each.spec.name) for row, each in product(clusters, subnets))
     repo.require_inventories(everywhere if members is None else (*members, *repo.members()))
-    repo.log(at=wall, cluster="", kind=f"restore detected, epoch {repo.epoch}", events=())
+    repo.log(at=time, cluster="", kind=f"restore detected, epoch {repo.epoch}", events=())
 
 
-def _detect_restore(repo: Repository, id_: str, *, known_revision: int, term: int, wall: float) -> None:
+def _detect_restore(repo: Repository, id_: str, *, known_revision: int, term: int, time: float) -> None:
     """Begin recovery if a caller knows more than the database."""
     cluster = repo.cluster(id_)
     # a cluster that has yet to send its inventory is known to have newer terms than the database
@@ -96,4 +96,4 @@ def _detect_restore(repo: Repository, id_: str, *, known_revision: int, term: in
         return
     if cluster is None:  # the database has lost it: it must send its inventory like the others
         repo.put_cluster(ClusterRow(id=id_, epoch=-1))
-    begin_recovery(repo, floor=max(known_revision, term), members=None, wall=wall)
+    begin_recovery(repo, floor=max(known_revision, term), members=None, time=time)

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.ledger.admin_messages import AddressHistory, AllocationPeriod, PodReport, PodUsage, ReportedPodUsage
-from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import AllocationEvent, AllocationPeriodRow, HistoryQuery, PodUsageRow
+from podpool.ledger.domain.rows import AllocationEvent, AllocationPeriodRow, HistoryQuery, LedgerTimeRow, PodUsageRow
 from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import SubnetName
 
@@ -51,7 +51,7 @@ def record_pods(repo: Repository, report: PodReport) -> int:
     """Record the addresses of Pods; all of the report is checked first. Returns how many."""
     if len(report.pods) > MAX_PODS:
         raise Invalid(f"{len(report.pods)} Pods in one report: send at most {MAX_PODS}", field="pods")
-    rows = [_pod_usage_row(report.cluster, usage) for usage in report.pods]
+    rows = [_pod_usage_row(repo.time_row(), report.cluster, usage) for usage in report.pods]
     for row in rows:
         repo.put_pod_usage(row)
     return len(rows)
@@ -63,7 +63,7 @@ def history(repo: Repository, query: HistoryQuery, *, retention: float) -> Addre
         query = replace(query, value=_canonical_address(query.value, field="address"))
     rows = [] if query.by == "name" else repo.periods(query)
     periods = [_period(repo, row, begin=query.begin, end=query.end) for row in rows]
-    usages = [ReportedPodUsage(cluster=row.cluster, **_fields(row)) for row in repo.reported_usages(query)]
+    usages = [ReportedPodUsage(cluster=row.cluster, **_fields(repo, row)) for row in repo.reported_usages(query)]
     return AddressHistory(retention_seconds=retention, periods=tuple(periods), pod_usages=tuple(usages))
 
 
@@ -119,18 +119,21 @@ def _period(repo: Repository, row: AllocationPeriodRow, *, begin: float, end: fl
         node=row.node,
         nc_id=row.nc_id,
         grant=row.grant or None,
-        since=timestamp(row.since),
-        until=None if row.until is None else timestamp(row.until),
-        pods=tuple(PodUsage(**_fields(each)) for each in usages),
+        since=timestamp(repo, row.since),
+        until=None if row.until is None else timestamp(repo, row.until),
+        pods=tuple(PodUsage(**_fields(repo, each)) for each in usages),
     )
 
 
-def _fields(row: PodUsageRow) -> dict[str, Any]:
+def _fields(repo: Repository, row: PodUsageRow) -> dict[str, Any]:
     fields = {name: getattr(row, name) for name in PodUsage.__struct_fields__}
-    return fields | {"since": timestamp(row.since), "until": None if row.until is None else timestamp(row.until)}
+    return fields | {
+        "since": timestamp(repo, row.since),
+        "until": None if row.until is None else timestamp(repo, row.until),
+    }
 
 
-def _pod_usage_row(cluster: str, usage: PodUsage) -> PodUsageRow:
+def _pod_usage_row(time_row: LedgerTimeRow, cluster: str, usage: PodUsage) -> PodUsageRow:
     for field in ("network", "namespace", "name", "uid"):
         if not 0 < len(getattr(usage, field)) <= _MAX_NAME_LENGTH:
             raise Invalid(f"a Pod's {field} must have 1 to {_MAX_NAME_LENGTH} characters", field=f"pods.{field}")
@@ -148,8 +151,8 @@ def _pod_usage_row(cluster: str, usage: PodUsage) -> PodUsageRow:
         uid=usage.uid,
         namespace=usage.namespace,
         name=usage.name,
-        since=since,
-        until=until,
+        since=time_row.time_of(since),
+        until=None if until is None else time_row.time_of(until),
         node=usage.node,
     )
 

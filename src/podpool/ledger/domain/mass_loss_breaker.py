@@ -15,28 +15,28 @@ from podpool.ledger.messages import ReconcileRequest
 
 
 def check_losses(
-    repo: Repository, cluster: ClusterRow, request: ReconcileRequest, *, settings: BreakerSettings, wall: float
+    repo: Repository, cluster: ClusterRow, request: ReconcileRequest, *, settings: BreakerSettings, time: float
 ) -> ClusterRow:
     """Return the cluster with its breaker opened if a request loses too many NCs, or closed after the hold time."""
     gone = sum(item.node_gone for item in request.items)
     if not gone:
         return cluster
-    losses = tuple(at for at in cluster.losses if wall - at < settings.window_seconds)
+    losses = tuple(at for at in cluster.losses if time - at < settings.window_seconds)
     cluster = replace(cluster, losses=losses)
-    if cluster.loss_confirmed_until is not None and wall < cluster.loss_confirmed_until:
+    if cluster.loss_confirmed_until is not None and time < cluster.loss_confirmed_until:
         return cluster
     if cluster.breaker_open_since is not None:
-        expired = wall - cluster.breaker_open_since >= settings.hold_seconds
-        return confirm(cluster, settings=settings, wall=wall) if expired else cluster
+        expired = time - cluster.breaker_open_since >= settings.hold_seconds
+        return confirm(cluster, settings=settings, time=time) if expired else cluster
     lost = len(losses) + max(gone, request.missing)
     known = repo.nc_count(cluster.id) + len(losses)
     opens = settings.is_mass_loss(lost=lost, known=known)
-    return replace(cluster, breaker_open_since=wall) if opens else cluster
+    return replace(cluster, breaker_open_since=time) if opens else cluster
 
 
-def confirm(cluster: ClusterRow, *, settings: BreakerSettings, wall: float) -> ClusterRow:
+def confirm(cluster: ClusterRow, *, settings: BreakerSettings, time: float) -> ClusterRow:
     """Return the cluster with its breaker closed for a while."""
-    return replace(cluster, breaker_open_since=None, loss_confirmed_until=wall + settings.confirmed_seconds)
+    return replace(cluster, breaker_open_since=None, loss_confirmed_until=time + settings.confirmed_seconds)
 
 
 def breaker_error(cluster: ClusterRow) -> BreakerOpen | None:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from podpool.ledger.admin_messages import CoolingAddress, Occupancy, Occupant
 from podpool.ledger.domain.block import NOT_FREE, PRIMARY
-from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.subnets import existing_subnet
@@ -22,12 +22,12 @@ _Owned = dict[int, list[tuple[str, bool]]]
 """Addresses by the number of their NC, and whether each is a primary."""
 
 
-def occupancy(repo: Repository, name: SubnetName, *, cluster: str | None, wall: float) -> Occupancy:
+def occupancy(repo: Repository, name: SubnetName, *, cluster: str | None, time: float) -> Occupancy:
     """Return the addresses of a subnet that are not free."""
     row = existing_subnet(repo, name)
     ncs = repo.ncs_in_subnet(row.number)
     numbers = _created_blocks(row, ncs)
-    owned, cooling_down = _read(repo, row, numbers[:_MAX_BLOCKS], wall=wall)
+    owned, cooling_down = _read(repo, row, numbers[:_MAX_BLOCKS], time=time)
     return Occupancy(
         revision=row.revision,
         cidrs=row.layout.cidrs,
@@ -51,9 +51,9 @@ def _created_blocks(row: SubnetRow, ncs: Sequence[NcRow]) -> list[int]:
 
 
 def _read(
-    repo: Repository, row: SubnetRow, numbers: Iterable[int], *, wall: float
+    repo: Repository, row: SubnetRow, numbers: Iterable[int], *, time: float
 ) -> tuple[_Owned, list[CoolingAddress]]:
-    now, clock_offset = row.time_at(wall)
+    now, clock_offset = row.time_at(time)
     reusable_stamp = row.reusable_at(now)
     owned: _Owned = defaultdict(list)
     cooling_down: list[CoolingAddress] = []
@@ -67,7 +67,7 @@ def _read(
             if owner is not None:
                 owned[owner].append((address, block.grant(slot) == PRIMARY))
             elif reusable_stamp < since < NOT_FREE:
-                until = timestamp(since / 1_000 + row.spec.cooldown_exhausted - clock_offset)
+                until = timestamp(repo, since / 1_000 + row.spec.cooldown_exhausted - clock_offset)
                 cooling_down.append(CoolingAddress(address=address, until=until))
     return owned, cooling_down
 

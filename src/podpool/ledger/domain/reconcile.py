@@ -31,11 +31,11 @@ from podpool.ledger.messages import (
 
 
 def reconcile(
-    repo: Repository, requests: Sequence[ReconcileRequest], *, wall: float, rng: random.Random, breaker: BreakerSettings
+    repo: Repository, requests: Sequence[ReconcileRequest], *, time: float, rng: random.Random, breaker: BreakerSettings
 ) -> list[ReconcileResponse | LedgerError]:
     """Process requests; the error of a whole request is returned, not raised: a detected restore must commit."""
-    clusters = _check_terms(repo, requests, wall=wall)
-    batch = _ReconcileBatch(repo, wall=wall, rng=rng, breaker=breaker)
+    clusters = _check_terms(repo, requests, time=time)
+    batch = _ReconcileBatch(repo, time=time, rng=rng, breaker=breaker)
     processed = [
         cluster if isinstance(cluster, LedgerError) else batch.process(request, cluster)
         for request, cluster in zip(requests, clusters, strict=True)
@@ -45,15 +45,15 @@ def reconcile(
 
 
 def _check_terms(
-    repo: Repository, requests: Sequence[ReconcileRequest], *, wall: float
+    repo: Repository, requests: Sequence[ReconcileRequest], *, time: float
 ) -> list[ClusterRow | LedgerError]:
     """Return the cluster of each request, or its error; a restore that one of them reveals ends all terms."""
     epoch = repo.epoch
     checked = [
-        check_recovered(repo, each.cluster, term=each.term, known_revision=each.known_revision, wall=wall)
+        check_recovered(repo, each.cluster, term=each.term, known_revision=each.known_revision, time=time)
         for each in requests
     ]
-    return checked if repo.epoch == epoch else _check_terms(repo, requests, wall=wall)
+    return checked if repo.epoch == epoch else _check_terms(repo, requests, time=time)
 
 
 class _Processed(msgspec.Struct, frozen=True):
@@ -69,9 +69,9 @@ class _Processed(msgspec.Struct, frozen=True):
 class _ReconcileBatch:
     """Requests that share a commit: the current state of their clusters, and a transaction for each subnet."""
 
-    def __init__(self, repo: Repository, *, wall: float, rng: random.Random, breaker: BreakerSettings) -> None:
+    def __init__(self, repo: Repository, *, time: float, rng: random.Random, breaker: BreakerSettings) -> None:
         self._repo = repo
-        self._wall = wall
+        self._time = time
         self._rng = rng
         self._breaker = breaker
         self._clusters: dict[str, ClusterRow] = {}
@@ -83,7 +83,7 @@ class _ReconcileBatch:
         new = request.number > cluster.number
         if new:
             cluster = replace(cluster, number=request.number)
-            cluster = check_losses(self._repo, cluster, request, settings=self._breaker, wall=self._wall)
+            cluster = check_losses(self._repo, cluster, request, settings=self._breaker, time=self._time)
         subnets: list[SubnetTransaction] = []
         events: list[AllocationEvent] = []
         results: dict[int, NetworkContainerResult] = {}
@@ -100,7 +100,7 @@ class _ReconcileBatch:
             events += allocator.events
         if new:
             closed = sum(event.closed for event in events)
-            losses = cluster.losses + (self._wall,) * closed
+            losses = cluster.losses + (self._time,) * closed
             self._clusters[cluster.id] = replace(cluster, losses=losses) if closed else cluster
         return _Processed(request, new, [results[index] for index in range(len(request.items))], subnets, events)
 
@@ -117,7 +117,7 @@ class _ReconcileBatch:
         request, repo, subnets = processed.request, self._repo, processed.subnets
         if processed.events:
             kind = f"reconcile {request.term}.{request.number}"
-            repo.log(at=self._wall, cluster=request.cluster, kind=kind, events=processed.events)
+            repo.log(at=self._time, cluster=request.cluster, kind=kind, events=processed.events)
         return ReconcileResponse(
             revision=repo.revision,
             results=tuple(processed.results),
@@ -129,7 +129,7 @@ class _ReconcileBatch:
     def _subnet(self, name: SubnetName) -> SubnetTransaction | None:
         if name not in self._subnets:
             row = self._repo.subnet(name)
-            self._subnets[name] = None if row is None else SubnetTransaction(self._repo, row, wall=self._wall)
+            self._subnets[name] = None if row is None else SubnetTransaction(self._repo, row, time=self._time)
         return self._subnets[name]
 
 

@@ -35,7 +35,7 @@ from podpool.ledger.messages import (
 )
 
 
-def apply_inventory(repo: Repository, inventory: Inventory, cluster: ClusterRow, *, wall: float) -> None:
+def apply_inventory(repo: Repository, inventory: Inventory, cluster: ClusterRow, *, time: float) -> None:
     """Make a cluster's inventory the state of the database; all of it is checked before anything is written."""
     subnets = [_checked_subnet(repo, item, cluster=cluster) for item in inventory.network_containers]
     _reject_duplicates(inventory.network_containers)
@@ -44,47 +44,47 @@ def apply_inventory(repo: Repository, inventory: Inventory, cluster: ClusterRow,
     events: list[AllocationEvent] = []
     order = sorted(zip(subnets, inventory.network_containers, strict=True), key=lambda pair: pair[0].number)
     for subnet, pairs in groupby(order, key=lambda pair: pair[0]):
-        recovered = _SubnetRecovery(repo, subnet, cluster=cluster, wall=wall)
+        recovered = _SubnetRecovery(repo, subnet, cluster=cluster, time=time)
         for _, item in pairs:
             recovered.apply(item)
         events += recovered.events
         settle(recovered.allocations, before=subnet)
     repo.put_cluster(replace(cluster, epoch=repo.epoch))
-    clear_pending_inventories(repo, cluster.id, wall=wall)
-    repo.log(at=wall, cluster=cluster.id, kind=f"inventory {inventory.term}", events=events)
+    clear_pending_inventories(repo, cluster.id, time=time)
+    repo.log(at=time, cluster=cluster.id, kind=f"inventory {inventory.term}", events=events)
 
 
-def inventory_response(repo: Repository, inventory: Inventory, *, wall: float) -> InventoryResponse:
+def inventory_response(repo: Repository, inventory: Inventory, *, time: float) -> InventoryResponse:
     """Return the state of each NC of an inventory."""
     disputed = {number for row in repo.conflicts() for number in (row.holder, row.claimant)}
     found = [repo.nc(each.nc_id) for each in inventory.network_containers]
     own = [nc if nc and nc.cluster == inventory.cluster else None for nc in found]
     ids = {nc.id for nc in own if nc}
     conflicts = tuple(each for each in ownership_conflicts(repo) if ids & {each.holder, each.claimant})
-    results = [_result(repo, nc, disputed, wall=wall) for nc in own]
+    results = [_result(repo, nc, disputed, time=time) for nc in own]
     return InventoryResponse(revision=repo.revision, results=tuple(results), conflicts=conflicts)
 
 
-def excuse(repo: Repository, cluster: str, *, wall: float) -> None:
+def excuse(repo: Repository, cluster: str, *, time: float) -> None:
     """Recover without a cluster's inventory. It sends one when it returns, which may then raise conflicts."""
     if not any(id_ == cluster for id_, *_ in repo.pending_inventories()):
         raise NotFound(f"no inventory of cluster {cluster} is pending", field="cluster")
     repo.advance_revision()
-    clear_pending_inventories(repo, cluster, wall=wall)
-    repo.log(at=wall, cluster=cluster, kind="excused", events=())
+    clear_pending_inventories(repo, cluster, time=time)
+    repo.log(at=time, cluster=cluster, kind="excused", events=())
 
 
-def clear_pending_inventories(repo: Repository, cluster: str, *, wall: float) -> None:
+def clear_pending_inventories(repo: Repository, cluster: str, *, time: float) -> None:
     """Require no inventory of a cluster, and settle the subnets that waited for it."""
     pending = [each for each in repo.pending_inventories() if each[0] == cluster]
     repo.clear_pending_inventories(cluster)
     for _, network, name in pending:
         subnet = repo.subnet(SubnetName(network=network, name=name))
         if subnet is not None:
-            settle_due(repo, subnet.number, wall=wall, notify=True)
+            settle_due(repo, subnet.number, time=time, notify=True)
 
 
-def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, wall: float) -> None:
+def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, time: float) -> None:
     """Assign an address that two inventories claim to one NC; the other loses it."""
     subnet = repo.subnet(request.subnet)
     if subnet is None:
@@ -97,12 +97,12 @@ def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, wall:
     if winner is None or winner.number not in {each for claim in claims for each in (claim.holder, claim.claimant)}:
         raise NotFound(f"network container {request.nc_id} does not claim {request.address}", field="nc_id")
     repo.advance_revision()
-    allocations = Allocations(repo, subnet, wall=wall)
+    allocations = Allocations(repo, subnet, time=time)
     events = [_resolve_claim(allocations, claim, winner=winner.number) for claim in claims]
     resolved = repo.delete_conflicts(subnet=subnet.number, address=address)
     allocations.subnet = replace(allocations.subnet, conflicts=allocations.subnet.conflicts - resolved)
     settle(allocations, before=subnet)
-    repo.log(at=wall, cluster=winner.cluster, kind="conflict resolved", events=events)
+    repo.log(at=time, cluster=winner.cluster, kind="conflict resolved", events=events)
 
 
 def recovery_status(repo: Repository) -> RecoveryStatus:
@@ -134,8 +134,8 @@ def ownership_conflicts(repo: Repository) -> tuple[OwnershipConflict, ...]:
 class _SubnetRecovery:
     """The part of an inventory that concerns one subnet."""
 
-    def __init__(self, repo: Repository, subnet: SubnetRow, *, cluster: ClusterRow, wall: float) -> None:
-        self.allocations = Allocations(repo, subnet, wall=wall)
+    def __init__(self, repo: Repository, subnet: SubnetRow, *, cluster: ClusterRow, time: float) -> None:
+        self.allocations = Allocations(repo, subnet, time=time)
         self.events: list[AllocationEvent] = []
         self._repo = repo
         self._cluster = cluster
@@ -213,14 +213,14 @@ class _SubnetRecovery:
         )
 
 
-def _result(repo: Repository, nc: NcRow | None, disputed: set[int], *, wall: float) -> NetworkContainerResult:
+def _result(repo: Repository, nc: NcRow | None, disputed: set[int], *, time: float) -> NetworkContainerResult:
     if nc is None:
         error = NotFound("the ledger has no such network container", field="nc_id")
         return NetworkContainerResult(error=error.response)
     if nc.number in disputed:
         disputed_error = OwnershipDisputed(f"network container {nc.id} has an ownership conflict", field="nc_id")
         return NetworkContainerResult(error=disputed_error.response)
-    allocations = Allocations(repo, repo.subnet_by_number(nc.subnet), wall=wall)
+    allocations = Allocations(repo, repo.subnet_by_number(nc.subnet), time=time)
     return NetworkContainerResult(state=nc_state(allocations, nc))
 
 

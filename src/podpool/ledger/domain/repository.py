@@ -17,6 +17,7 @@ from podpool.ledger.domain.rows import (
     ClusterRow,
     EventRow,
     HistoryQuery,
+    LedgerTimeRow,
     NcRow,
     OwnershipConflictRow,
     PodUsageRow,
@@ -24,6 +25,7 @@ from podpool.ledger.domain.rows import (
     TokenRow,
 )
 from podpool.ledger.messages import SubnetName
+from podpool.runtime.clock import Clock
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -52,6 +54,13 @@ class Repository(Protocol):
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
         """Append one row to the event log, under the current revision."""
 
+    # Ledger time
+    def time_row(self) -> LedgerTimeRow:
+        """Return the stored ledger time."""
+
+    def put_time_row(self, row: LedgerTimeRow) -> None:
+        """Store the ledger time."""
+
     # Clusters
     def cluster(self, id_: str) -> ClusterRow | None:
         """Return a cluster."""
@@ -72,7 +81,7 @@ class Repository(Protocol):
     def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
         """Return subnets by network and name."""
 
-    def due(self, wall: float) -> list[int]:
+    def due(self, time: float) -> list[int]:
         """Return the subnets whose timer has expired at this time."""
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
@@ -243,6 +252,9 @@ class LedgerStore(Protocol):
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""
+
+    def clock(self, local: Clock) -> Clock:
+        """Return the clock that all replicas share; if there is only one ledger, that of its machine."""
 
     def on_commit(self, callback: Callable[[int], None]) -> None:
         """Call a function after every commit with the size of its group, perhaps from another thread."""

@@ -1,9 +1,10 @@
 """The rows of the database other than blocks: subnets, network containers (NCs), clusters, tokens, history.
 
-Rows are frozen; a change makes a new one. Times are seconds, stamps are whole milliseconds. Both are in the subnet's
-own time, which never goes back (`time_at`): a clock that is set must not shorten a cooldown.
+Rows are frozen; a change makes a new one. Times are seconds of ledger time (`ledger_time`), stamps are whole
+milliseconds. Those of a subnet are in its own time, which never goes back (`time_at`), not even if replicas differ.
 """
 
+import math
 from typing import Literal
 
 import msgspec
@@ -33,7 +34,7 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     latest_time: float = 0.0
     """The highest value of the subnet's time so far."""
     clock_offset: float = 0.0
-    """The subnet's time less the wall clock."""
+    """The subnet's time less the ledger time."""
     held: int = 0
     """Addresses that NCs hold, primaries included."""
     cooling: tuple[tuple[int, int], ...] = ()
@@ -66,7 +67,7 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     grade: BatchGrade = BatchGrade()
     exhausted: bool = False
     due: float | None = None
-    """The wall-clock time at which a timer of the subnet expires."""
+    """The ledger time at which a timer of the subnet expires."""
 
     @property
     def name(self) -> SubnetName:
@@ -92,16 +93,45 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
         reusable_stamp = self.reusable_at(now)
         return sum(count for since, count in self.cooling if since > reusable_stamp)
 
-    def time_at(self, wall: float) -> tuple[float, float]:
-        """Return the subnet's time and clock offset at a wall-clock time.
+    def time_at(self, time: float) -> tuple[float, float]:
+        """Return the subnet's time and clock offset at a ledger time.
 
         The time stops while the clock is slightly behind, and continues after a clock was set back. If it continued
         after every small step back, two replicas would push each other's time ahead.
         """
-        now = wall + self.clock_offset
+        now = time + self.clock_offset
         if now >= self.latest_time - _MAX_CLOCK_SKEW:
             return max(now, self.latest_time), self.clock_offset
-        return self.latest_time, self.latest_time - wall
+        return self.latest_time, self.latest_time - time
+
+
+class LedgerTimeRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger time when it was last stored, the clocks at that time, and the wall clock at each ledger time."""
+
+    time: float | None = None
+    wall: float | None = None
+    boot: float | None = None
+    offsets: tuple[tuple[float, float], ...] = ()
+    """Ledger times, and the wall clock less the ledger time from each on; before the first there was none."""
+
+    def offset_at(self, time: float) -> float:
+        """Return the wall clock less the ledger time at a ledger time."""
+        return next((offset for since, offset in reversed(self.offsets) if since <= time), 0.0)
+
+    def wall_at(self, time: float) -> float:
+        """Return what the wall clock showed at a ledger time."""
+        return time + self.offset_at(time)
+
+    def time_of(self, wall: float) -> float:
+        """Return the last ledger time at which the wall clock showed this; if it never did, the next one."""
+        end, skipped = math.inf, math.inf
+        for since, offset in ((-math.inf, 0.0), *self.offsets)[::-1]:
+            if since <= wall - offset < end:
+                return wall - offset
+            if wall - offset >= end:
+                skipped = min(skipped, end)
+            end = since
+        return skipped
 
 
 class NcRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ share one store. Administrative calls are in `admin`.
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -22,6 +22,7 @@ from podpool.ledger.domain.allocator import SubnetTransaction
 from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
+from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository, Rollback
@@ -67,7 +68,7 @@ class UtilizationCache:
     requests cost the database nothing; a value is as old as the interval, or as the last contact with the database.
     """
 
-    def __init__(self, store: LedgerStore, *, clock: Clock, interval: float) -> None:
+    def __init__(self, store: LedgerStore, *, clock: LedgerClock, interval: float) -> None:
         self._store = store
         self._clock = clock
         self._interval = interval
@@ -89,15 +90,15 @@ class UtilizationCache:
         """Read every recently requested subnet again, in one transaction."""
         since = self._clock.boot() - _UTILIZATION_EXPIRY
         recent = {name: each.requested_at for name, each in self._entries.items() if each.requested_at > since}
-        wall = self._clock.wall()
-        rows = await self._store.read(lambda repo: repo.subnets()) if recent else []
-        found = ((row, recent[row.name]) for row in rows if row.name in recent)
-        self._entries = {
-            row.name: _CachedUtilization(utilization(row, wall=wall), requested) for row, requested in found
-        }
+        values = await self._store.read(partial(self._read_all, names=recent)) if recent else {}
+        self._entries = {name: _CachedUtilization(value, recent[name]) for name, value in values.items()}
+
+    def _read_all(self, repo: Repository, names: Collection[m.SubnetName]) -> dict[m.SubnetName, m.Utilization]:
+        now = self._clock.now(repo)
+        return {row.name: utilization(repo, row, time=now) for row in repo.subnets() if row.name in names}
 
     def _read(self, repo: Repository, name: m.SubnetName) -> m.Utilization:
-        return utilization(existing_subnet(repo, name), wall=self._clock.wall())
+        return utilization(repo, existing_subnet(repo, name), time=self._clock.now(repo))
 
 
 class LedgerService:
@@ -107,16 +108,16 @@ class LedgerService:
         self, store: LedgerStore, *, clock: Clock, rng: random.Random, settings: LedgerSettings | None = None
     ) -> None:
         self._store = store
-        self._clock = clock
+        self._clock = LedgerClock(clock)
         self._rng = rng
         self._settings = settings or LedgerSettings()
-        self._utilization = UtilizationCache(store, clock=clock, interval=self._settings.utilization_refresh)
+        self._utilization = UtilizationCache(store, clock=self._clock, interval=self._settings.utilization_refresh)
         self._streams: dict[int, asyncio.Event] = {}
         self._stream_ids = itertools.count()
         self._stopped = False
         self.admin = AdminService(
             store,
-            clock=clock,
+            clock=self._clock,
             rng=rng,
             breaker=self._settings.breaker,
             retention=self._settings.history_retention,
@@ -126,10 +127,11 @@ class LedgerService:
     async def start(self) -> None:
         """Begin recovery if the database was rolled back."""
         await self._store.begin(self._recover)
+        await self._store.write(self._clock.save)
 
     def _recover(self, repo: Repository, rollback: Rollback) -> None:
         log.warning("database rollback detected, recovery started", revision=rollback.revision)
-        begin_recovery(repo, floor=rollback.revision, members=rollback.members, wall=self._clock.wall())
+        begin_recovery(repo, floor=rollback.revision, members=rollback.members, time=self._clock.now(repo))
 
     async def run(self) -> None:
         """Run the timers until cancelled."""
@@ -148,22 +150,27 @@ class LedgerService:
 
     async def run_due_timers(self) -> None:
         """Settle the subnets whose timer has expired: cooldowns, holds, notices."""
-        wall = self._clock.wall()
-        for number in await self._store.read(lambda repo: repo.due(wall)):
-            await self._store.write(partial(settle_due, number=number, wall=wall))
+        if self._clock.save_due:
+            await self._store.write(self._clock.save)
+        for number in await self._store.read(lambda repo: repo.due(self._clock.now(repo))):
+            await self._store.write(partial(self._settle_due, number=number))
+
+    def _settle_due(self, repo: Repository, number: int) -> None:
+        settle_due(repo, number, time=self._clock.now(repo))
 
     async def maintain_history(self) -> None:
         """Index new events into the history and delete expired history, a little at a time."""
         while await self._store.write(index_events):
             pass
-        before = self._clock.wall() - self._settings.history_retention
-        while await self._store.write(lambda repo: trim(repo, before=before)):
+        while await self._store.write(self._trim):
             pass
+
+    def _trim(self, repo: Repository) -> bool:
+        return trim(repo, before=self._clock.now(repo) - self._settings.history_retention)
 
     async def open_term(self, request: m.OpenTermRequest) -> m.Term:
         """Issue a cluster's next term."""
-        wall = self._clock.wall()
-        term = await self._store.write(lambda repo: open_term(repo, request, wall=wall))
+        term = await self._store.write(lambda repo: open_term(repo, request, time=self._clock.now(repo)))
         fields = {"term": term.term, "inventory_required": term.inventory_required}
         log.info("controller leader registered, earlier leaders are fenced", cluster=request.cluster, **fields)
         return term
@@ -175,7 +182,7 @@ class LedgerService:
     def _reconcile(
         self, repo: Repository, requests: Sequence[m.ReconcileRequest]
     ) -> list[m.ReconcileResponse | LedgerError]:
-        return reconcile(repo, requests, wall=self._clock.wall(), rng=self._rng, breaker=self._settings.breaker)
+        return reconcile(repo, requests, time=self._clock.now(repo), rng=self._rng, breaker=self._settings.breaker)
 
     async def record_pods(self, report: PodReport) -> PodReportResponse:
         """Record which Pods of a cluster use which addresses."""
@@ -183,25 +190,24 @@ class LedgerService:
 
     async def apply_inventory(self, inventory: m.Inventory) -> m.InventoryResponse:
         """Apply a cluster's inventory, if it is required."""
-        wall = self._clock.wall()
 
         def transaction(repo: Repository) -> m.InventoryResponse | LedgerError:
-            term, seen = inventory.term, inventory.known_revision
-            cluster = check_term(repo, inventory.cluster, term=term, known_revision=seen, wall=wall)
+            now, term, seen = self._clock.now(repo), inventory.term, inventory.known_revision
+            cluster = check_term(repo, inventory.cluster, term=term, known_revision=seen, time=now)
             if isinstance(cluster, LedgerError):
                 return cluster
             if cluster.epoch < repo.epoch:
-                apply_inventory(repo, inventory, cluster, wall=wall)
-            return inventory_response(repo, inventory, wall=wall)
+                apply_inventory(repo, inventory, cluster, time=now)
+            return inventory_response(repo, inventory, time=now)
 
         return await self._write(transaction)
 
     async def network_containers(self, cluster: str) -> m.NetworkContainerList:
         """Return the open NCs of a cluster."""
-        wall = self._clock.wall()
 
         def transaction(repo: Repository) -> m.NetworkContainerList:
-            allocations = {row.number: Allocations(repo, row, wall=wall) for row in repo.subnets()}
+            now = self._clock.now(repo)
+            allocations = {row.number: Allocations(repo, row, time=now) for row in repo.subnets()}
             records = [nc_record(allocations[nc.subnet], nc) for nc in repo.ncs(cluster)]
             return m.NetworkContainerList(revision=repo.revision, network_containers=tuple(records))
 
@@ -209,17 +215,20 @@ class LedgerService:
 
     async def subnets(self) -> m.SubnetList:
         """Return all subnets."""
-        wall = self._clock.wall()
-        return await self._store.read(
-            lambda repo: m.SubnetList(
-                revision=repo.revision, subnets=tuple(subnet_state(repo, row, wall=wall) for row in repo.subnets())
+
+        def transaction(repo: Repository) -> m.SubnetList:
+            now = self._clock.now(repo)
+            return m.SubnetList(
+                revision=repo.revision, subnets=tuple(subnet_state(repo, row, time=now) for row in repo.subnets())
             )
-        )
+
+        return await self._store.read(transaction)
 
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Return one subnet."""
-        wall = self._clock.wall()
-        return await self._store.read(lambda repo: subnet_state(repo, existing_subnet(repo, name), wall=wall))
+        return await self._store.read(
+            lambda repo: subnet_state(repo, existing_subnet(repo, name), time=self._clock.now(repo))
+        )
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
         """Return the utilization of a subnet."""
@@ -265,7 +274,7 @@ class LedgerService:
             row = repo.subnet_by_number(number)
         except LookupError:  # deleted
             return None
-        subnet = SubnetTransaction(repo, row, wall=self._clock.wall())
+        subnet = SubnetTransaction(repo, row, time=self._clock.now(repo))
         return m.SubnetChange(state=subnet.state, servable=tuple(subnet.servable(cluster)))
 
     async def _write(self, transaction: Callable[[Repository], T | LedgerError]) -> T:

@@ -55,10 +55,10 @@ def with_request(allocations: Allocations, nc: NcRow, item: ReconcileItem | Inve
     return with_load(updated, published=scaler_of(allocations.subnet), maximum=item.maximum, now=allocations.now)
 
 
-def settle_due(repo: Repository, number: int, *, wall: float, notify: bool = False) -> None:
+def settle_due(repo: Repository, number: int, *, time: float, notify: bool = False) -> None:
     """Settle a subnet whose timer has expired; `notify` notifies listeners even if its row has not changed."""
     subnet = repo.subnet_by_number(number)
-    allocations = Allocations(repo, subnet, wall=wall)
+    allocations = Allocations(repo, subnet, time=time)
     allocations.changed = notify
     settle(allocations, before=subnet)
 

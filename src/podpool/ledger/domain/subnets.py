@@ -33,7 +33,7 @@ def existing_subnet(repo: Repository, name: SubnetName) -> SubnetRow:
     return row
 
 
-def create_subnet(repo: Repository, spec: SubnetSpec, *, wall: float) -> SubnetRow:
+def create_subnet(repo: Repository, spec: SubnetSpec, *, time: float) -> SubnetRow:
     """Create a subnet; if it exists with the same spec, return it."""
     try:
         row = _checked(spec)
@@ -49,11 +49,11 @@ def create_subnet(repo: Repository, spec: SubnetSpec, *, wall: float) -> SubnetR
     # a restored database may have lost this subnet: clusters whose inventory is missing may hold addresses of it
     pending = dict.fromkeys(cluster for cluster, _, _ in repo.pending_inventories())
     repo.require_inventories((cluster, spec.network, spec.name) for cluster in pending)
-    repo.log(at=wall, cluster="", kind=f"subnet {row.name} created", events=())
+    repo.log(at=time, cluster="", kind=f"subnet {row.name} created", events=())
     return row
 
 
-def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, wall: float) -> SubnetRow:
+def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, time: float) -> SubnetRow:
     """Add addresses to a subnet; a repeated growth changes nothing."""
     before = existing_subnet(repo, name)
     if growth in before.growths:
@@ -68,31 +68,31 @@ def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, wal
     _reject_overlap(repo, row)
     first_new = before.layout.segments[-1].end
     row = replace(row, next_block=first_new if row.next_block is None else row.next_block)
-    allocations = Allocations(repo, row, wall=wall)
+    allocations = Allocations(repo, row, time=time)
     allocations.changed = True
     for edge in before.layout.edges:  # a network or broadcast address may have become usable
         if edge in new:
             allocations.include(edge)
     settle(allocations, before=before)
-    repo.log(at=wall, cluster="", kind=f"subnet {name} grown by {growth.cidr}", events=())
+    repo.log(at=time, cluster="", kind=f"subnet {name} grown by {growth.cidr}", events=())
     return allocations.subnet
 
 
-def drain_subnet(repo: Repository, name: SubnetName, *, draining: bool, wall: float) -> SubnetRow:
+def drain_subnet(repo: Repository, name: SubnetName, *, draining: bool, time: float) -> SubnetRow:
     """Stop granting in a subnet, or start again; idle addresses return as nodes release them."""
     before = existing_subnet(repo, name)
     if before.draining == draining:
         return before
-    allocations = Allocations(repo, replace(before, draining=draining), wall=wall)
+    allocations = Allocations(repo, replace(before, draining=draining), time=time)
     settle(allocations, before=before)
-    repo.log(at=wall, cluster="", kind=f"subnet {name} {'draining' if draining else 'reopened'}", events=())
+    repo.log(at=time, cluster="", kind=f"subnet {name} {'draining' if draining else 'reopened'}", events=())
     return allocations.subnet
 
 
-def delete_subnet(repo: Repository, name: SubnetName, *, wall: float) -> None:
+def delete_subnet(repo: Repository, name: SubnetName, *, time: float) -> None:
     """Delete a subnet without NCs, and without addresses that cool down."""
     row = existing_subnet(repo, name)
-    now, _ = row.time_at(wall)
+    now, _ = row.time_at(time)
     if repo.pending_inventories(name):
         raise Conflict(f"subnet {name} recovers: wait until all inventories are in", field="subnet")
     ncs, addresses = len(repo.ncs_in_subnet(row.number)), reserved(row, now)
@@ -103,24 +103,24 @@ def delete_subnet(repo: Repository, name: SubnetName, *, wall: float) -> None:
         pass
     repo.advance_revision()
     repo.delete_subnet_row(row)
-    repo.log(at=wall, cluster="", kind=f"subnet {name} deleted", events=())
+    repo.log(at=time, cluster="", kind=f"subnet {name} deleted", events=())
 
 
-def details(repo: Repository, name: SubnetName, *, cluster: str | None, wall: float) -> SubnetDetails:
+def details(repo: Repository, name: SubnetName, *, cluster: str | None, time: float) -> SubnetDetails:
     """Return a subnet with its usage per cluster; for a cluster, only its own."""
     row = existing_subnet(repo, name)
-    allocations = Allocations(repo, row, wall=wall)
+    allocations = Allocations(repo, row, time=time)
     ncs = [each for each in repo.ncs_in_subnet(row.number) if cluster in (None, each.cluster)]
     by_cluster = groupby(sorted(ncs, key=lambda each: (each.cluster, each.number)), key=lambda each: each.cluster)
     return SubnetDetails(
-        state=subnet_state(repo, row, wall=wall),
+        state=subnet_state(repo, row, time=time),
         spec=row.spec,
         growths=row.growths,
         clusters=tuple(_usage(allocations, id_, list(group)) for id_, group in by_cluster),
     )
 
 
-def networks(repo: Repository, *, wall: float) -> list[NetworkSummary]:
+def networks(repo: Repository, *, time: float) -> list[NetworkSummary]:
     """Return the networks of all subnets."""
     summaries = []
     for name, group in groupby(repo.subnets(), key=lambda row: row.spec.network):
@@ -130,7 +130,7 @@ def networks(repo: Repository, *, wall: float) -> list[NetworkSummary]:
                 name=name,
                 subnets=tuple(row.spec.name for row in rows),
                 capacity=sum(row.layout.capacity for row in rows),
-                reserved=sum(reserved(row, row.time_at(wall)[0]) for row in rows),
+                reserved=sum(reserved(row, row.time_at(time)[0]) for row in rows),
             )
         )
     return summaries

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from msgspec.structs import replace
 
 from podpool.ledger.admin_messages import CreateTokenRequest, TokenInfo
-from podpool.ledger.domain.convert import timestamp
+from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound
@@ -34,7 +34,7 @@ def identify(rows: Mapping[str, TokenRow], secret: str) -> TokenRow | None:
     return row if valid and not row.revoked else None
 
 
-def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, wall: float) -> TokenInfo:
+def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, time: float) -> TokenInfo:
     """Create a token; the secret is returned this once."""
     if not 0 < len(request.name) <= _MAX_NAME_LENGTH:
         raise Invalid(f"the token's name must have 1 to {_MAX_NAME_LENGTH} characters", field="name")
@@ -46,34 +46,34 @@ def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, 
         id=_id_of(secret),
         name=request.name,
         digest=_digest(secret),
-        created_at=wall,
+        created_at=time,
         admin=request.admin,
         cluster=request.cluster,
     )
-    _put(repo, row, "created", wall=wall)
-    return replace(token_info(row), secret=secret)
+    _put(repo, row, "created", time=time)
+    return replace(token_info(repo, row), secret=secret)
 
 
-def accept_admin(repo: Repository, secret: str, *, wall: float) -> None:
+def accept_admin(repo: Repository, secret: str, *, time: float) -> None:
     """Make the admin token beside the database valid, whatever the database says about it."""
     id_ = _id_of(secret)
     row = repo.token(id_)
     if row is None or row.revoked or row.digest != _digest(secret):
-        admin = TokenRow(id=id_, name=f"admin-{id_}", digest=_digest(secret), created_at=wall, admin=True)
-        _put(repo, admin, "accepted", wall=wall)
+        admin = TokenRow(id=id_, name=f"admin-{id_}", digest=_digest(secret), created_at=time, admin=True)
+        _put(repo, admin, "accepted", time=time)
 
 
-def revoke_token(repo: Repository, name: str, *, wall: float) -> TokenInfo:
+def revoke_token(repo: Repository, name: str, *, time: float) -> TokenInfo:
     """Revoke a token, by its name or ID."""
     row = next((each for each in repo.tokens() if name in (each.name, each.id) and not each.revoked), None)
     if row is None:
         raise NotFound(f"there is no valid token {name}", field="token")
     revoked = replace(row, revoked=True)
-    _put(repo, revoked, "revoked", wall=wall)
-    return token_info(revoked)
+    _put(repo, revoked, "revoked", time=time)
+    return token_info(repo, revoked)
 
 
-def bind_token(repo: Repository, id_: str, cluster: str, *, wall: float) -> TokenRow:
+def bind_token(repo: Repository, id_: str, cluster: str, *, time: float) -> TokenRow:
     """Bind a token to a cluster on its first use."""
     row = repo.token(id_) or _NO_TOKEN
     if row.cluster == cluster:
@@ -83,26 +83,26 @@ def bind_token(repo: Repository, id_: str, cluster: str, *, wall: float) -> Toke
         message = f"token {row.name} cannot be bound to cluster {cluster}: create one for this cluster"
         raise Forbidden(message, field="cluster")
     bound = replace(row, cluster=cluster)
-    _put(repo, bound, "bound", wall=wall)
+    _put(repo, bound, "bound", time=time)
     return bound
 
 
-def token_info(row: TokenRow) -> TokenInfo:
+def token_info(repo: Repository, row: TokenRow) -> TokenInfo:
     """Return a token without its secret."""
     return TokenInfo(
         id=row.id,
         name=row.name,
-        created_at=timestamp(row.created_at),
+        created_at=timestamp(repo, row.created_at),
         admin=row.admin,
         cluster=row.cluster,
         revoked=row.revoked,
     )
 
 
-def _put(repo: Repository, row: TokenRow, change: str, *, wall: float) -> None:
+def _put(repo: Repository, row: TokenRow, change: str, *, time: float) -> None:
     repo.advance_revision()
     repo.put_token(row)
-    repo.log(at=wall, cluster=row.cluster or "", kind=f"token {row.name} {change}", events=())
+    repo.log(at=time, cluster=row.cluster or "", kind=f"token {row.name} {change}", events=())
 
 
 def _id_of(secret: str) -> str:

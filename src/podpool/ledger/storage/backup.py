@@ -19,6 +19,7 @@ KIND = "podpool ledger backup"
 
 TABLES: Mapping[str, tuple[str, ...]] = {
     "ledger": ("one", "revision", "epoch"),
+    "ledger_time": ("one", "row"),
     "cluster": ("id", "row"),
     "subnet": ("number", "network", "name", "due", "row"),
     "network_container": (

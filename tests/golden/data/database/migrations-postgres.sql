@@ -152,3 +152,8 @@ FROM (
   GROUP BY subnet.number
 ) AS counted
 WHERE counted.number = subnet.number AND row::jsonb -> 'network_containers' IS DISTINCT FROM to_jsonb(counted.ncs);
+-- 0005_ledger_time.sql
+CREATE TABLE ledger_time (
+  one integer PRIMARY KEY CHECK (one = 1),
+  row text NOT NULL
+);

@@ -134,3 +134,8 @@ FROM (
   GROUP BY subnet.number
 ) AS counted
 WHERE counted.number = subnet.number AND json_extract(row, '$.network_containers') IS NOT counted.ncs;
+-- 0005_ledger_time.sql
+CREATE TABLE ledger_time (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  row TEXT NOT NULL
+) STRICT;

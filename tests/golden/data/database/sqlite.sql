@@ -54,6 +54,10 @@ CREATE TABLE ledger (
   revision INTEGER NOT NULL,
   epoch INTEGER NOT NULL
 ) STRICT;
+CREATE TABLE ledger_time (
+  one INTEGER PRIMARY KEY CHECK (one = 1),
+  row TEXT NOT NULL
+) STRICT;
 CREATE TABLE membership (
   cluster TEXT NOT NULL,
   network TEXT NOT NULL,
@@ -111,4 +115,4 @@ CREATE TABLE token (
   id TEXT PRIMARY KEY,
   row TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-PRAGMA user_version=4;
+PRAGMA user_version=5;

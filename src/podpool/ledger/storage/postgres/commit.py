@@ -135,7 +135,7 @@ async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) 
     blocks = dict.fromkeys(block for change in changes for block in change.blocks)
     if blocks:
         await refresh_blocks(connection, cache, list(blocks))
-    cache.ledger = ledger
+    cache.ledger, cache.time_row = ledger, None
     return True
 
 

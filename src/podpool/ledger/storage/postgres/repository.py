@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.domain.block import Block
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow, encode_row
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, LedgerTimeRow, NcRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only
 from podpool.ledger.storage.postgres.recovery_tables import PostgresRecovery
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_time_decoder = msgspec.json.Decoder(LedgerTimeRow)
 _cluster_decoder = msgspec.json.Decoder(ClusterRow)
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
 _nc_decoder = msgspec.json.Decoder(NcRow)
@@ -62,6 +63,7 @@ class PostgresRepository(PostgresRecovery):
             for table in self.cache.tables:
                 table.rollback()
             self.cache.ledger, self.changed, self.dirty = ledger, changed, dirty
+            self.cache.time_row = None
             del self.events[events:]
             if isinstance(error, Exception):  # otherwise the whole database transaction is rolled back
                 self._end_savepoint("ROLLBACK TO one; RELEASE one")
@@ -85,6 +87,18 @@ class PostgresRepository(PostgresRecovery):
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
         self.dirty = True
         self.events.append((self.revision, at, cluster, kind, encode_row(events)))
+
+    def time_row(self) -> LedgerTimeRow:
+        if self.cache.time_row is None:
+            found = self._fetch_one("SELECT row FROM ledger_time")
+            self.cache.time_row = _time_decoder.decode(found["row"]) if found else LedgerTimeRow()
+        return self.cache.time_row
+
+    def put_time_row(self, row: LedgerTimeRow) -> None:
+        self._execute(
+            "INSERT INTO ledger_time VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET row = $1", encode_row(row)
+        )
+        self.cache.time_row = row
 
     def cluster(self, id_: str) -> ClusterRow | None:
         rows = self.cache.clusters
@@ -120,9 +134,9 @@ class PostgresRepository(PostgresRecovery):
         rows = [row for row in self.cache.subnets.existing() if network in (None, row.spec.network)]
         return sorted(rows, key=lambda row: (row.spec.network, row.spec.name))
 
-    def due(self, wall: float) -> list[int]:
-        self._load_subnets("due <= $1", wall)
-        return sorted(row.number for row in self.cache.subnets.existing() if row.due is not None and row.due <= wall)
+    def due(self, time: float) -> list[int]:
+        self._load_subnets("due <= $1", time)
+        return sorted(row.number for row in self.cache.subnets.existing() if row.due is not None and row.due <= time)
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
         self._update_ledger(last_subnet=self.cache.ledger.last_subnet + 1)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from podpool.ledger.domain.block import Block
-from podpool.ledger.domain.rows import ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, TokenRow
+from podpool.ledger.domain.rows import ClusterRow, LedgerTimeRow, NcRow, OwnershipConflictRow, SubnetRow, TokenRow
 
 if TYPE_CHECKING:
     from podpool.ledger.domain.repository import Membership
@@ -155,6 +155,7 @@ class RowCache:
             *(self.clusters, self.tokens, self.subnets, self.ncs, self.blocks),
             *(self.members, self.pending_inventories, self.conflicts),
         )
+        self.time_row: LedgerTimeRow | None = None
         self.loaded: set[str] = set()
         """Tables, or parts of them, whose rows are all cached."""
         self.nc_lookups: Counter[str] = Counter()

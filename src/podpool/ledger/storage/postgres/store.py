@@ -46,6 +46,8 @@ from podpool.ledger.storage.postgres.history import LedgerLockRequired
 from podpool.ledger.storage.postgres.notify import NotificationListener
 from podpool.ledger.storage.postgres.repository import PostgresRepository
 from podpool.ledger.storage.postgres.row_cache import LedgerRow, RowCache
+from podpool.ledger.storage.postgres.server_clock import ServerClock, ServerTime
+from podpool.runtime.clock import Clock
 from podpool.runtime.logging import get_logger
 
 if TYPE_CHECKING:
@@ -90,6 +92,7 @@ class PostgresStore:
         self._url = url
         self._rng = rng
         self._repair: Repair | None = None
+        self.server_time = ServerTime()
         self._jobs: deque[Job] = deque()
         self._wake = asyncio.Event()
         self._closing = False
@@ -108,8 +111,14 @@ class PostgresStore:
     @classmethod
     async def open(cls, url: str, *, rng: random.Random) -> "PostgresStore":
         """Connect and apply migrations."""
-        async with open_connection(url):
-            return cls(url, rng=rng)
+        async with open_connection(url) as connection:
+            store = cls(url, rng=rng)
+            await store.server_time.read(connection)
+            return store
+
+    def clock(self, local: Clock) -> Clock:
+        """Return the server's clock."""
+        return ServerClock(self.server_time, local)
 
     async def begin(self, repair: Repair) -> None:
         """Repair the database now and whenever the server is not the one that it was last written on."""
@@ -223,7 +232,7 @@ class PostgresStore:
                 notification = self._notifications.payload(changed)
                 current = await write_changes(connection, repo, commit_token=after, notification=notification)
             else:
-                current = before == await connection.fetchval("SELECT commit_token FROM ledger")
+                current = before == await self._read_token(connection)
         except CONNECTION_ERRORS:
             await self._disconnect()
             self._uncertain = _UncertainCommit(before, after, results, changed) if repo.dirty else None
@@ -236,6 +245,14 @@ class PostgresStore:
         else:
             self._sole_writer, self._cache = False, None
         return current
+
+    async def _read_token(self, connection: "Connection") -> int:
+        statement = "SELECT commit_token, date_part('epoch', clock_timestamp()) AS time FROM ledger"
+        row = await connection.fetchrow(statement)
+        if row is None:
+            raise _no_ledger()
+        self.server_time.record(row["time"])
+        return int(row["commit_token"])
 
     async def _wait_written(self) -> None:
         """Wait until the connection is free."""
@@ -355,6 +372,7 @@ class PostgresStore:
         if self._connection is None or self._connection.is_closed():
             await self._disconnect()
             self._connection = await connect(self._url)
+            await self.server_time.read(self._connection)
             self._identity = await server_identity(self._connection)
         return self._connection
 
@@ -368,8 +386,12 @@ class PostgresStore:
 async def _lock(connection: "Connection") -> LedgerRow:
     row = await connection.fetchrow(f"SELECT {_LEDGER_COLUMNS} FROM ledger FOR UPDATE")  # noqa: S608  our own names
     if row is None:
-        raise LedgerError("table ledger is empty: restore a backup, or use another database")
+        raise _no_ledger()
     return LedgerRow(**dict(row))
+
+
+def _no_ledger() -> LedgerError:
+    return LedgerError("table ledger is empty: restore a backup, or use another database")
 
 
 def _resolve_uncertain(uncertain: _UncertainCommit, token: int) -> _Results:

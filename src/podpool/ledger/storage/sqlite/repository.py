@@ -10,13 +10,22 @@ import msgspec
 
 from podpool.ledger.domain.block import Block
 from podpool.ledger.domain.repository import Membership
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow, encode_row
+from podpool.ledger.domain.rows import (
+    AllocationEvent,
+    ClusterRow,
+    LedgerTimeRow,
+    NcRow,
+    OwnershipConflictRow,
+    SubnetRow,
+    encode_row,
+)
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.schema_migrations import check_layout, check_version, migration_scripts
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
 _nc_decoder = msgspec.json.Decoder(NcRow)
+_time_decoder = msgspec.json.Decoder(LedgerTimeRow)
 _cluster_decoder = msgspec.json.Decoder(ClusterRow)
 
 
@@ -62,6 +71,7 @@ class SqliteRepository(SqliteHistory):
         self.changed: dict[int, None] = {}
         self.new_members: dict[Membership, None] = {}
         self._revision_advanced = False
+        self._time_row: LedgerTimeRow | None = None
 
     def advance_revision(self, *, floor: int = 0) -> int:
         if floor or not self._revision_advanced:
@@ -78,6 +88,16 @@ class SqliteRepository(SqliteHistory):
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
         statement = "INSERT INTO event (revision, at, cluster, kind, events) VALUES (?, ?, ?, ?, ?)"
         self._execute(statement, self.revision, at, cluster, kind, encode_row(list(events)))
+
+    def time_row(self) -> LedgerTimeRow:
+        if self._time_row is None:
+            found = self._fetch_one("SELECT row FROM ledger_time")
+            self._time_row = _time_decoder.decode(found[0]) if found else LedgerTimeRow()
+        return self._time_row
+
+    def put_time_row(self, row: LedgerTimeRow) -> None:
+        self._time_row = row
+        self._execute("INSERT INTO ledger_time VALUES (1, ?1) ON CONFLICT DO UPDATE SET row = ?1", encode_row(row))
 
     def cluster(self, id_: str) -> ClusterRow | None:
         found = self._fetch_one("SELECT row FROM cluster WHERE id = ?", id_)
@@ -104,8 +124,8 @@ class SqliteRepository(SqliteHistory):
         found = self._sql.execute(f"SELECT row FROM subnet WHERE {condition}", (network,))  # noqa: S608  our own names
         return [_subnet_decoder.decode(row) for (row,) in found]
 
-    def due(self, wall: float) -> list[int]:
-        return [number for (number,) in self._sql.execute("SELECT number FROM subnet WHERE due <= ?", (wall,))]
+    def due(self, time: float) -> list[int]:
+        return [number for (number,) in self._sql.execute("SELECT number FROM subnet WHERE due <= ?", (time,))]
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
         found = self._fetch_one("SELECT coalesce(max(number), 0) + 1 FROM subnet") or (1,)

@@ -33,6 +33,7 @@ from podpool.ledger.storage.rollback_detector import (
     detect_rollback,
 )
 from podpool.ledger.storage.sqlite.repository import SqliteRepository, connect
+from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
 
@@ -62,6 +63,10 @@ class _Store:
     async def read(self, transaction: Callable[[Repository], T]) -> T:
         """Run a transaction that changes nothing; it sees every earlier commit."""
         return await self.write(transaction)
+
+    def clock(self, local: Clock) -> Clock:
+        """Return the clock of this machine."""
+        return local
 
     def on_commit(self, callback: Callable[[int], None]) -> None:
         """Call a function after every commit with the size of its group, in the thread of the writer."""

@@ -1,0 +1,6 @@
+-- The time that cooldowns and history are measured by, and its difference from the wall clock.
+
+CREATE TABLE ledger_time (
+  one integer PRIMARY KEY CHECK (one = 1),
+  row text NOT NULL
+);
