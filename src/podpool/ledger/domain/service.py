@@ -7,7 +7,7 @@ share one store. Administrative calls are in `admin`.
 import asyncio
 import itertools
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
 from typing import TypeVar
 
@@ -23,12 +23,13 @@ from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
 from podpool.ledger.domain.ledger_time import LedgerClock
+from podpool.ledger.domain.periodic_tasks import PeriodicTasks
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository, Rollback
 from podpool.ledger.domain.settle import settle_due
 from podpool.ledger.domain.subnets import existing_subnet
-from podpool.ledger.errors import LedgerError, Unavailable
+from podpool.ledger.errors import LedgerError
 from podpool.runtime.clock import Clock
 from podpool.runtime.logging import get_logger
 
@@ -112,6 +113,7 @@ class LedgerService:
         self._rng = rng
         self._settings = settings or LedgerSettings()
         self._utilization = UtilizationCache(store, clock=self._clock, interval=self._settings.utilization_refresh)
+        self.tasks = PeriodicTasks()
         self._streams: dict[int, asyncio.Event] = {}
         self._stream_ids = itertools.count()
         self._stopped = False
@@ -135,12 +137,13 @@ class LedgerService:
 
     async def run(self) -> None:
         """Run the timers until cancelled."""
+        tasks = self.tasks
         async with asyncio.TaskGroup() as group:
-            group.create_task(_run_periodically(_TIMER_INTERVAL, self.run_due_timers))
-            group.create_task(_run_periodically(_HISTORY_INTERVAL, self.maintain_history))
+            group.create_task(tasks.run_periodically("timers", self.run_due_timers, seconds=_TIMER_INTERVAL))
+            group.create_task(tasks.run_periodically("history", self.maintain_history, seconds=_HISTORY_INTERVAL))
             refresh = self._settings.utilization_refresh
             if refresh:
-                group.create_task(_run_periodically(refresh, self._utilization.refresh))
+                group.create_task(tasks.run_periodically("utilization", self._utilization.refresh, seconds=refresh))
 
     def stop(self) -> None:
         """End every stream; clients reconnect to another replica."""
@@ -153,7 +156,8 @@ class LedgerService:
         if self._clock.save_due:
             await self._store.write(self._clock.save)
         for number in await self._store.read(lambda repo: repo.due(self._clock.now(repo))):
-            await self._store.write(partial(self._settle_due, number=number))
+            settle = self._store.write(partial(self._settle_due, number=number))
+            await self.tasks.contain("timers", settle, subnet=number)
 
     def _settle_due(self, repo: Repository, number: int) -> None:
         settle_due(repo, number, time=self._clock.now(repo))
@@ -298,12 +302,3 @@ def _relevant(change: m.SubnetChange) -> object:
     """Return what makes a change worth an event: not every grant, and not the time."""
     state, conditions = change.state, (change.state.exhausted, change.state.frozen, change.state.draining)
     return state.subnet, state.scaler, state.waiting, state.waiting_for_buffer, conditions, change.servable
-
-
-async def _run_periodically(seconds: float, job: Callable[[], Awaitable[None]]) -> None:
-    while True:
-        try:
-            await job()
-        except Unavailable as error:  # the next run may find the database again
-            log.warning("database unavailable, periodic job retried later", error=error, seconds=seconds)
-        await asyncio.sleep(seconds)

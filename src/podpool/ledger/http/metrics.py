@@ -73,6 +73,7 @@ class MetricsMiddleware:
             return error_response(error)
         subnets = CollectorRegistry()
         subnets.register(_SubnetCollector(counters))
+        subnets.register(_TaskCollector(self._ledger))
         page = exposition.generate_latest(self._registry) + exposition.generate_latest(subnets)
         return Response(200, page, headers={"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4})
 
@@ -98,6 +99,21 @@ class _SubnetCollector(Collector):
             granted.add_metric(labels, row.granted)
             released.add_metric(labels, row.released)
         yield from (batch, granted, released)
+
+
+class _TaskCollector(Collector):
+    """The errors of periodic tasks."""
+
+    def __init__(self, ledger: LedgerService) -> None:
+        self._ledger = ledger
+
+    def collect(self) -> Iterable[Metric]:
+        errors = CounterMetricFamily(
+            "podpool_ledger_task_errors", "Runs of periodic tasks that failed, by task", labels=("task",)
+        )
+        for task, count in sorted(self._ledger.tasks.errors.items()):
+            errors.add_metric((task,), count)
+        yield errors
 
 
 _GAUGES = {

@@ -40,8 +40,8 @@ CONNECTION_ERRORS = (
     asyncpg.TooManyConnectionsError,
 )
 """Raised when the server is unreachable; a new connection may succeed."""
-RETRYABLE_ERRORS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError)
-"""Raised on a conflict with another transaction: everything was rolled back."""
+RETRYABLE_ERRORS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, asyncpg.LockNotAvailableError)
+"""Raised on a conflict with another transaction, or if it takes longer than `lock_timeout`: all was rolled back."""
 
 
 async def connect(url: str) -> "Connection":

@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, TypeVar, cast
 
+import asyncpg
 import msgspec
 from msgspec.structs import replace
 
@@ -286,13 +287,20 @@ class PostgresStore:
         while True:
             try:
                 return await self._run_locked(transactions)
-            except RETRYABLE_ERRORS:
+            except RETRYABLE_ERRORS as error:
                 self._cache = self._uncertain = None
+                if asyncio.get_running_loop().time() > deadline:
+                    return _refused(transactions, error), ()
+                await asyncio.sleep(_RETRY_DELAY)
             except CONNECTION_ERRORS as error:
                 await self._disconnect()
                 if asyncio.get_running_loop().time() > deadline:
                     return self._unreachable(transactions, error), ()
                 await asyncio.sleep(_RETRY_DELAY)
+            except asyncpg.PostgresError as error:  # a full disk, a missing privilege
+                await self._disconnect()
+                self._uncertain = None  # the server has answered: nothing was committed
+                return _refused(transactions, error), ()
             except Exception as error:  # noqa: BLE001  every caller gets it
                 await self._disconnect()
                 self._uncertain = None  # the server has answered: nothing was committed
@@ -381,6 +389,13 @@ class PostgresStore:
         connection, self._connection, self._cache = self._connection, None, None
         if connection is not None:
             connection.terminate()
+
+
+def _refused(transactions: Sequence[Transaction], error: Exception) -> _Results:
+    text = f"{type(error).__name__}: {error}"
+    log.error("PostgreSQL refused a commit", error=text, failed_transactions=len(transactions))
+    failed = Unavailable(f"PostgreSQL refused the commit ({text}), nothing was changed: repeat the call")
+    return [TransactionResult(error=failed) for _ in transactions]
 
 
 async def _lock(connection: "Connection") -> LedgerRow:
