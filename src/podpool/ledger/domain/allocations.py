@@ -94,7 +94,7 @@ class Allocations:
         """Allocate an address for each grant; so many must be free."""
         allocated: list[AllocatedAddress] = []
         while len(allocated) < len(grants):
-            number, slots = self._find_free(len(grants) - len(allocated))
+            number, slots = self._find_free(nc, len(grants) - len(allocated))
             first = self.layout.address(number, 0)
             batch = grants[len(allocated) : len(allocated) + len(slots)]
             self._blocks[number].assign(slots, owner=nc.number, grants=batch)
@@ -194,13 +194,21 @@ class Allocations:
         insort(blocks, number)
         return replace(nc, blocks=tuple(blocks))
 
-    def _find_free(self, count: int) -> tuple[int, list[int]]:
+    def _find_free(self, nc: NcRow, count: int) -> tuple[int, list[int]]:
         """Return free slots that have cooled down for the level in force, else for the shortest."""
-        found = self._find_freed(count, before=self._cooled_stamp)
-        found = found or self._find_freed(count, before=self.subnet.reusable_stamp)
+        found = None
+        for before in (self._cooled_stamp, self.subnet.reusable_stamp):
+            found = found or self._find_in_own_blocks(nc, count, before=before)
+            found = found or self._find_freed(count, before=before)
         if found is None:
             raise AssertionError(f"{self.subnet.name} counts free addresses that none of its blocks has")
         return found
+
+    def _find_in_own_blocks(self, nc: NcRow, count: int, *, before: int) -> tuple[int, list[int]] | None:
+        """Return the free slots of the block of an NC that has most of them: its addresses stay together."""
+        found = {number: self._block(number).find_free(count, reusable_stamp=before) for number in nc.blocks}
+        number = max(found, key=lambda each: len(found[each]), default=None)
+        return None if number is None or not found[number] else (number, found[number])
 
     def _find_freed(self, count: int, *, before: int) -> tuple[int, list[int]] | None:
         """Return slots: of the current block, of the one with the slot freed first, else of a new one."""
