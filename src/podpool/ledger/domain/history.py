@@ -5,7 +5,7 @@ it. A query indexes the remaining events first: its result includes every change
 """
 
 import datetime as dt
-import math
+from collections.abc import Sequence
 from typing import Any
 
 from msgspec.structs import replace
@@ -62,7 +62,8 @@ def history(repo: Repository, query: HistoryQuery, *, retention: float) -> Addre
     if query.by == "address":
         query = replace(query, value=_canonical_address(query.value, field="address"))
     rows = [] if query.by == "name" else repo.periods(query)
-    periods = [_period(repo, row, begin=query.begin, end=query.end) for row in rows]
+    shown = [_within(row, begin=query.begin, end=query.end) for row in rows]
+    periods = [_period(repo, row, usages) for row, usages in zip(rows, repo.pod_usages(shown), strict=True)]
     usages = [ReportedPodUsage(cluster=row.cluster, **_fields(repo, row)) for row in repo.reported_usages(query)]
     return AddressHistory(retention_seconds=retention, periods=tuple(periods), pod_usages=tuple(usages))
 
@@ -109,9 +110,11 @@ def _index(repo: Repository, event: AllocationEvent, *, at: float) -> None:
         repo.close_periods(until=at, nc_id=nc.id)
 
 
-def _period(repo: Repository, row: AllocationPeriodRow, *, begin: float, end: float) -> AllocationPeriod:
-    first, last = max(begin, row.since), min(end, math.inf if row.until is None else row.until)
-    usages = repo.pod_usages(network=row.network, address=row.address, cluster=row.cluster, begin=first, end=last)
+def _within(row: AllocationPeriodRow, *, begin: float, end: float) -> AllocationPeriodRow:
+    return replace(row, since=max(begin, row.since), until=end if row.until is None else min(end, row.until))
+
+
+def _period(repo: Repository, row: AllocationPeriodRow, usages: Sequence[PodUsageRow]) -> AllocationPeriod:
     return AllocationPeriod(
         subnet=SubnetName(network=row.network, name=row.subnet),
         address=row.address,

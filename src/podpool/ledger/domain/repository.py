@@ -197,8 +197,8 @@ class Repository(Protocol):
         An address has one Pod at a time: an earlier usage without an end ends when this one begins.
         """
 
-    def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
-        """Return the Pods of a cluster that used an address within a time, the latest first."""
+    def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
+        """Return, for each of these ended periods, the Pods of its cluster that used its address, the latest first."""
 
     def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
         """Return the usages of a Pod within a time, the latest first.

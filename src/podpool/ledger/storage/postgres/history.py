@@ -38,6 +38,14 @@ ON CONFLICT (network, address, cluster, uid) DO UPDATE SET
   since = least(pod_usage.since, excluded.since), until = greatest(pod_usage.until, excluded.until),
   node = greatest(pod_usage.node, excluded.node)
 """  # noqa: S608  our own names
+_USAGES_OF_PERIODS = f"""
+SELECT period.place, {", ".join(f"usage.{column}" for column in _USAGE_COLUMNS.split(", "))}
+FROM unnest($1::text[], $2::text[], $3::text[], $4::double precision[], $5::double precision[]) WITH ORDINALITY
+  AS period (network, address, cluster, since, until, place)
+JOIN pod_usage AS usage USING (network, address, cluster)
+WHERE usage.since <= period.until AND (usage.until IS NULL OR usage.until > period.since)
+ORDER BY usage.since DESC, usage.uid
+"""  # noqa: S608  our own names
 _RESERVE_NUMBERS = "SELECT nextval(pg_get_serial_sequence('allocation_period', 'number')) FROM generate_series(1, $1)"
 _RESERVED_NUMBERS = 256
 """Period numbers that are reserved at once."""
@@ -163,12 +171,16 @@ class PostgresHistory:
         self._require_lock()
         self._buffer.usages.append(msgspec.structs.astuple(row))
 
-    def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
-        return self._usages(
-            "network = $1 AND address = $2 AND cluster = $3 AND since <= $4 AND (until IS NULL OR until > $5)"
-            " ORDER BY since DESC, uid",
-            *(network, address, cluster, end, begin),
-        )
+    def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
+        self.flush_buffer()
+        keys = [(each.network, each.address, each.cluster, each.since, each.until) for each in periods]
+        usages: list[list[PodUsageRow]] = [[] for _ in periods]
+        for row in (
+            self._fetch_all(_USAGES_OF_PERIODS, *(list(column) for column in zip(*keys, strict=True))) if keys else []
+        ):
+            fields = dict(row)
+            usages[fields.pop("place") - 1].append(PodUsageRow(**fields))
+        return usages
 
     def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
         condition, values = usages_condition(query, "$")

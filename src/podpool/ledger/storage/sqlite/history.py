@@ -1,7 +1,7 @@
 """Tokens and history in SQLite, and the helpers that run statements."""
 
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -22,6 +22,15 @@ _events = msgspec.json.Decoder(tuple[AllocationEvent, ...])
 
 _PERIOD_COLUMNS = 'number, network, subnet, address, cluster, node, nc_id, "grant", since, until'
 _USAGE_COLUMNS = "network, address, cluster, uid, namespace, name, since, until, node"
+
+_USAGES_OF_PERIODS = """
+SELECT period.key, {columns}
+FROM json_each(?) AS period JOIN pod_usage AS usage
+  ON usage.network = json_extract(period.value, '$[0]') AND usage.address = json_extract(period.value, '$[1]')
+  AND usage.cluster = json_extract(period.value, '$[2]') AND usage.since <= json_extract(period.value, '$[4]')
+  AND (usage.until IS NULL OR usage.until > json_extract(period.value, '$[3]'))
+ORDER BY usage.since DESC, usage.uid
+"""
 
 
 class SqliteHistory:
@@ -81,12 +90,14 @@ class SqliteHistory:
             *msgspec.structs.astuple(row),
         )
 
-    def pod_usages(self, *, network: str, address: str, cluster: str, begin: float, end: float) -> list[PodUsageRow]:
-        return self._usages(
-            "network = ? AND address = ? AND cluster = ? AND since <= ? AND (until IS NULL OR until > ?)"
-            " ORDER BY since DESC, uid",
-            *(network, address, cluster, end, begin),
-        )
+    def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
+        columns = ", ".join(f"usage.{column}" for column in _USAGE_COLUMNS.split(", "))
+        keys = [(each.network, each.address, each.cluster, each.since, each.until) for each in periods]
+        found = self._sql.execute(_USAGES_OF_PERIODS.format(columns=columns), (msgspec.json.encode(keys).decode(),))
+        usages: list[list[PodUsageRow]] = [[] for _ in periods]
+        for index, *row in found:
+            usages[index].append(PodUsageRow(**dict(zip(PodUsageRow.__struct_fields__, row, strict=True))))
+        return usages
 
     def reported_usages(self, query: HistoryQuery) -> list[PodUsageRow]:
         condition, values = usages_condition(query, "?")
