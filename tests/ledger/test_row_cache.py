@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.storage.postgres.row_cache import CachedTable, OrderedIndex
+from podpool.ledger.storage.postgres.row_cache import CachedTable, LedgerRow, OrderedIndex, RowCache
 
 READ_AHEAD = 3
 numbers = st.integers(0, 11)
@@ -86,3 +86,23 @@ def test_refresh_replaces_cached_rows() -> None:
     indexed.table.refresh(2, 1)
     indexed.table.refresh(9, 3)
     assert [2, 9, 1, 3] == indexed.first(4)
+
+
+def test_names_that_do_not_exist_count_towards_the_limit_of_the_cache() -> None:
+    cache = RowCache(
+        LedgerRow(
+            revision=0,
+            epoch=0,
+            commit_token=0,
+            commits=0,
+            last_subnet=0,
+            last_nc=0,
+            system_identifier=None,
+            timeline=None,
+        )
+    )
+    for number in range(10):
+        cache.nc_by_id[f"unknown-{number}"] = None
+        cache.subnet_by_name["network", f"unknown-{number}"] = None
+        cache.nc_by_node["cluster", f"unknown-{number}", "uid", 1] = None
+    assert 30 == cache.size

@@ -171,8 +171,10 @@ class RowCache:
 
     @property
     def size(self) -> int:
-        """The number of cached rows."""
-        return sum(len(table.rows) for table in self.tables)
+        """The number of cached rows, and of names that were looked up and do not exist: callers choose these."""
+        ncs, subnets = len(self.ncs.rows), len(self.subnets.rows)
+        unknown = ((self.nc_by_id, ncs), (self.nc_by_node, ncs), (self.subnet_by_name, subnets), (self.nc_lookups, 0))
+        return sum(len(table.rows) for table in self.tables) + sum(max(0, len(names) - rows) for names, rows in unknown)
 
     def _index_subnet(self, number: int, before: SubnetRow | None, after: SubnetRow | None) -> None:
         row = after or before
