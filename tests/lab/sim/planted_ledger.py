@@ -72,13 +72,12 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
         return term
 
     async def apply_any(ledger: LedgerService, inventory: Inventory) -> InventoryResponse:
-        wall = ledger._clock.wall()
-
         def transaction(repo: Repository) -> InventoryResponse:
+            now = ledger._clock.now(repo)
             cluster = repo.cluster(inventory.cluster)
             assert cluster
-            apply_inventory(repo, inventory, cluster, wall=wall)
-            return inventory_response(repo, inventory, wall=wall)
+            apply_inventory(repo, inventory, cluster, time=now)
+            return inventory_response(repo, inventory, time=now)
 
         return await ledger._store.write(transaction)
 
@@ -157,8 +156,8 @@ def a_failed_request_restarts_the_inventory(patch: pytest.MonkeyPatch) -> None:
 def the_restored_ledger_ignores_inventories(patch: pytest.MonkeyPatch) -> None:
     """A cluster's inventory ends its recovery, and its content is dropped."""
 
-    def apply_empty(repo: Repository, inventory: Inventory, cluster: ClusterRow, *, wall: float) -> None:
-        apply_inventory(repo, replace(inventory, network_containers=()), cluster, wall=wall)
+    def apply_empty(repo: Repository, inventory: Inventory, cluster: ClusterRow, *, time: float) -> None:
+        apply_inventory(repo, replace(inventory, network_containers=()), cluster, time=time)
         for row in repo.ncs(cluster.id):
             repo.put_nc(replace(row, epoch=repo.epoch))
 
@@ -179,7 +178,7 @@ def grant_ids_are_counters(patch: pytest.MonkeyPatch) -> None:
     ) -> tuple[NcRow, list[AllocatedAddress]]:
         allocated: list[AllocatedAddress] = []
         while len(allocated) < len(grants):
-            number, slots = allocations._find_free(len(grants) - len(allocated))
+            number, slots = allocations._find_free(nc, len(grants) - len(allocated))
             block = allocations._block(number)
             for slot in slots:
                 address = allocations.layout.address(number, slot)

@@ -3,7 +3,7 @@
 It advances with a boot clock and is stored in the database, so that a clock that is set, by a minute or a month, in
 either direction, neither shortens nor prolongs anything. A process that starts continues from the stored time: if both
 of its clocks have advanced equally since, by what they show; if not (a reboot, another machine, a clock that was set)
-nobody knows how long it was, and no time has passed. Every time in the database is ledger time. The database also has
+its length is unknown, and no time has passed. Every time in the database is ledger time. The database also has
 its difference from the wall clock, from which the times in responses are computed.
 """
 
