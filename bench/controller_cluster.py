@@ -48,12 +48,12 @@ class Site:
         database = f"site{next(_databases)}"
         server.psql(f"CREATE DATABASE {database}")
         self._admin_token, self._token = home / "admin-token", home / "token"
-        port = free_port()
+        port, health = free_port(), free_port()
         self._ledger_url = f"http://127.0.0.1:{port}"
         self.ledger = self._daemon(
             *("ledger", "serve", "--database", server.url(database), "--listen", f"127.0.0.1:{port}"),
-            *("--admin-token-file", str(self._admin_token)),
-            port=port,
+            *("--health-listen", f"127.0.0.1:{health}", "--admin-token-file", str(self._admin_token)),
+            port=health,
         )
         port = free_port()
         self.controller = self._daemon(

@@ -48,8 +48,9 @@ class Installation:
 
     def install(self) -> None:
         """Start everything except the agents."""
-        data, listen = f"sqlite://{self.home / 'ledger.db'}", f"127.0.0.1:{self.ledger_port}"
-        self.start("ledger", ["ledger", "serve", "--database", data, "--listen", listen], port=self.ledger_port)
+        health, argv = free_port(), ["ledger", "serve", "--database", f"sqlite://{self.home / 'ledger.db'}"]
+        listen = ["--listen", f"127.0.0.1:{self.ledger_port}", "--health-listen", f"127.0.0.1:{health}"]
+        self.start("ledger", [*argv, *listen], port=health)
         podpool("controller", "install-crds", "--kubeconfig", str(self.plane.kubeconfig))
         self.plane.kubectl("apply", "-f", "-", manifest=podpool("rbac"))
         subnet = [self.subnet, self.cidr, "--gateway", self.gateway, "--settings", self.settings]

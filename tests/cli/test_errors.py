@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 CONTROLLER = ("controller", "run", "--subnet", "vnet.pods", "--listen", "127.0.0.1:0", "--ledger-token-file", "prose")
 AGENT = ("agent", "run", "--node", "one", "--listen", "127.0.0.1:0", "--conf-dir", "", "--state", "state")
-LEDGER = ("ledger", "serve", "--listen", "127.0.0.1:0")
+LEDGER = ("ledger", "serve", "--listen", "127.0.0.1:0", "--health-listen", "127.0.0.1:0")
 DATABASE = ("--database", "sqlite://ledger.db")
 APISERVER = ("apiserver", "serve", "--listen", "127.0.0.1:0")
 DASHBOARD = ("dashboard", "--listen", "127.0.0.1:0")

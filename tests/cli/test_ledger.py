@@ -33,16 +33,16 @@ class Served:
 
     def __init__(self, home: Path, *options: str, scheme: str = "http") -> None:
         self.home = home
-        self.port = free_port()
+        self.port, self.health = free_port(), free_port()
         self.url = f"{scheme}://127.0.0.1:{self.port}"
         options_ = ["--database", f"sqlite://{home / 'ledger.db'}", "--listen", f"127.0.0.1:{self.port}"]
+        options_ += ["--health-listen", f"127.0.0.1:{self.health}"]
         self.log = home / "ledger.log"
-        ready = self.listens if scheme == "https" else lambda: answers(self.port, "/readyz")
-        self.daemon = Daemon([PODPOOL, "ledger", "serve", *options_, *options], log=self.log, ready=ready)
+        self.daemon = Daemon([PODPOOL, "ledger", "serve", *options_, *options], log=self.log, ready=self.is_ready)
         self.daemon.start()
 
-    def listens(self) -> bool:
-        return "ledger started" in self.log.read_text()
+    def is_ready(self) -> bool:
+        return answers(self.health, "/readyz") and "ledger started" in self.log.read_text()
 
     def run(self, *words: str, by: str = "ledger.db.admin-token", code: int = 0) -> str:
         """Run a command with the token of a file; return what it printed."""

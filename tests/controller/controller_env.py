@@ -44,7 +44,7 @@ from tests.kube.disturbable_transport import DisturbableTransport
 TIMEOUT = 30.0
 """Seconds until a wait fails; a passing test needs a fraction of one."""
 FAST_SETTINGS = Settings(utilization_poll=0.2, fence=0.5, confirmation_interval=0.2, clock_error=0.1, node_gc_delay=1.0)
-UNLIMITED = RateLimits(rate=1e9, burst=1e9, unauthenticated=1e9)
+UNLIMITED = RateLimits(rate=1e9, burst=1e9)
 SUBNET = SubnetName(network="vnet", name="pods")
 NODE_INFO = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
 NODE_INFO += ["machineID", "operatingSystem", "osImage", "systemUUID"]
@@ -111,7 +111,8 @@ async def _with_ledger(guest: NamespaceClient, database: str) -> AsyncIterator["
             (await ledger.admin.create_token(CreateTokenRequest(name=name, admin=name == "admin"))).secret or ""
             for name in ("admin", "cluster")
         ]
-        async with serving(build_app(ledger, store, clock=clock, limits=UNLIMITED), host="127.0.0.1", port=0) as port:
+        app = build_app(ledger, store, clock=clock, limits=UNLIMITED)
+        async with serving(app.api, host="127.0.0.1", port=0, read_bodies=False) as port:
             working = asyncio.ensure_future(ledger.run())
             env = ControllerEnv(guest, f"http://127.0.0.1:{port}", *secrets)
             try:

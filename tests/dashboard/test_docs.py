@@ -9,7 +9,7 @@ from parts.namespaces import Namespaces
 from parts.pages import commands_of, run_commands, within_reach
 
 BEFORE = """podpool ledger serve &
-curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7780/readyz
+curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7785/readyz
 podpool ledger subnet create vnet.pods 10.50.0.0/24 --gateway 10.50.0.1
 podpool ledger token create my-cluster > cluster-token
 podpool controller install-crds

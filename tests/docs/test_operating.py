@@ -21,7 +21,7 @@ PAGE = "docs/operating.md"
 SETUP = """
 podpool controller install-crds
 podpool ledger serve &
-curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7780/readyz
+curl -s --retry 60 --retry-connrefused --retry-delay 1 http://127.0.0.1:7785/readyz
 podpool ledger subnet create vnet.pods 10.50.0.0/24 --gateway 10.50.0.1
 podpool ledger token create my-cluster > cluster-token
 podpool ledger token create old-cluster > old-token

@@ -12,9 +12,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from podpool.agent.metrics import AgentMetrics, MetricsSnapshot
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.kube.workqueue import WorkQueue
+from podpool.ledger.admin_messages import CreateTokenRequest
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.http.handler import LedgerHandler
-from podpool.ledger.http.metrics import MetricsMiddleware
+from podpool.ledger.http.app import build_app
 from podpool.ledger.messages import SubnetSpec
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.process import health_handler
@@ -70,11 +70,14 @@ def test_the_ledger() -> None:
     async def shown() -> bytes:
         store = InlineSqliteStore()
         ledger = LedgerService(store, clock=SetClock(), rng=RNG)
-        metered = MetricsMiddleware(LedgerHandler(ledger), ledger, store)
+        app = build_app(ledger, store, clock=SetClock())
+        token = await ledger.admin.create_token(CreateTokenRequest(name="admin", admin=True))
         new = msgspec.json.encode(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
-        made = await metered(Request(method="POST", path="/v1/subnets", body=new))
+        headers = {"authorization": f"Bearer {token.secret}"}
+        made = await app.api(Request(method="POST", path="/v1/subnets", headers=headers, body=new))
         assert 200 == made.status
-        return await page_of(metered)
+        await app.status.refresh()
+        return await page_of(app.health)
 
     matches_json("metrics/ledger.json", families(asyncio.run(shown())))
 

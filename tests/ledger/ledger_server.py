@@ -16,7 +16,7 @@ from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
 
-UNLIMITED = RateLimits(rate=1e9, burst=1e9, unauthenticated=1e9)
+UNLIMITED = RateLimits(rate=1e9, burst=1e9)
 
 
 class ServedLedger(msgspec.Struct, frozen=True):
@@ -43,7 +43,8 @@ def served_ledger(limits: RateLimits = UNLIMITED) -> Iterator[ServedLedger]:
             await ledger.admin.create_token(CreateTokenRequest(name=name, admin=name == "admin"))
             for name in ("admin", "cluster")
         ]
-        async with serving(build_app(ledger, store, clock=clock, limits=limits), host="127.0.0.1", port=0) as port:
+        app = build_app(ledger, store, clock=clock, limits=limits)
+        async with serving(app.api, host="127.0.0.1", port=0, read_bodies=False) as port:
             served.append(ServedLedger(f"http://127.0.0.1:{port}", *(token.secret or "" for token in tokens)))
             started.set()
             await stopping.wait()

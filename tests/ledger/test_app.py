@@ -23,19 +23,24 @@ class AppHarness(LedgerHarness):
 
     def __init__(self) -> None:
         super().__init__()
-        self.handler = build_app(self.ledger, self.store, clock=self.clock)
+        self.app = build_app(self.ledger, self.store, clock=self.clock)
         self.admin = "podpool_1_2"
         run(self.ledger.admin.accept_admin(self.admin))
 
     def get(self, path: str, *, token: str = "") -> Response:
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        return run(self.handler(Request(method="GET", path=path, headers=headers)))
+        return run(self.app.api(Request(method="GET", path=path, headers=headers)))
 
     def read(self, path: str) -> str:
         return run(self.get(path).read()).decode()
 
+    def metrics(self) -> str:
+        run(self.app.status.refresh())
+        response = run(self.app.health(Request(method="GET", path="/metrics")))
+        return run(response.read()).decode()
+
     def metric(self, name: str) -> float:
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.read("/metrics"), re.MULTILINE)
+        found = re.search(rf"^{re.escape(name)} (\S+)$", self.metrics(), re.MULTILINE)
         assert found, f"no {name}"
         return float(found[1])
 
@@ -85,7 +90,7 @@ def test_metrics_of_requests_by_path_pattern_and_of_commits() -> None:
     assert 1 == harness.metric('podpool_ledger_requests_total{method="other",path="other",status="404"}')
     assert 3 == harness.metric(f'podpool_ledger_request_duration_seconds_count{{method="GET",{path}}}')
     assert harness.metric("podpool_ledger_commit_transactions_count") > 0
-    assert "stranger" not in harness.read("/metrics")
+    assert "stranger" not in harness.metrics()
 
 
 def test_admin_token_is_written_once_readable_by_its_owner_only(tmp_path: Path) -> None:

@@ -93,12 +93,6 @@ def test_utilization_has_the_format_of_dnc() -> None:
     assert {"timestamp": "1970-01-12T13:46:40.000+00:00", "capacity": 254, "reserved": 10} == entry
 
 
-def test_health_endpoints() -> None:
-    harness = LedgerHarness()
-    for path in ("/healthz", "/readyz"):
-        assert 200 == run(LedgerHandler(harness.ledger)(Request(method="GET", path=path))).status
-
-
 def test_response_of_a_proxy_is_a_ledger_error() -> None:
     async def proxy(_: Request) -> Response:
         return Response(502, b"<html>bad gateway</html>")

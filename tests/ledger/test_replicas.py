@@ -222,10 +222,11 @@ def disconnect_standby(first: Postgres, second: Postgres) -> None:
 
 
 def test_command_serves_from_postgresql_and_stops_cleanly(url: str, tmp_path: Path) -> None:
-    port = free_port()
+    port, health = free_port(), free_port()
     arguments = ["ledger", "serve", "--database", url, "--listen", f"127.0.0.1:{port}"]
+    arguments += ["--health-listen", f"127.0.0.1:{health}"]
     command = [sys.executable, "-m", "podpool", *arguments, "--admin-token-file", str(tmp_path / "token")]
     with subprocess.Popen(command) as serving:
-        until(lambda: answers(port, "/readyz"), "the ledger is ready")
+        until(lambda: answers(health, "/readyz"), "the ledger is ready")
         serving.terminate()
         assert 0 == serving.wait()

@@ -13,6 +13,7 @@ import trustme
 
 from podpool.core.errors import InvalidInput
 from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.transport import Request, Response, Unreachable
 
 
@@ -138,7 +139,7 @@ def test_what_was_begun_is_finished_before_a_server_ends() -> None:
 
 def test_one_connection_too_many_is_closed_and_the_others_go_on() -> None:
     async def exchange() -> list[int]:
-        async with serving(endless, host="127.0.0.1", port=0, connections=1) as port:
+        async with serving(endless, host="127.0.0.1", port=0, limits=ServerLimits(connections=1)) as port:
             first, second = (HttpTransport(f"http://127.0.0.1:{port}") for _ in range(2))
             held = await first.send(Request(method="GET", path="/"))
             with pytest.raises(Unreachable):

@@ -6,14 +6,14 @@ from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count
 
 
-def parse_listen(text: str) -> tuple[str, int]:
-    """Return the address and port of `--listen`."""
+def parse_listen(text: str, *, option: str = "--listen") -> tuple[str, int]:
+    """Return the address and port of `--listen`, or of an option like it."""
     host, colon, port = text.rpartition(":")
     if not (colon and host):
-        raise InvalidInput("--listen", text, "is not an address and port, such as 127.0.0.1:7780")
-    number = parse_count(port, what="--listen")
+        raise InvalidInput(option, text, "is not an address and port, such as 127.0.0.1:7780")
+    number = parse_count(port, what=option)
     if number > 65535:
-        raise InvalidInput("--listen", text, "port out of range: use 0 to 65535")
+        raise InvalidInput(option, text, "port out of range: use 0 to 65535")
     return host.strip("[]"), number
 
 

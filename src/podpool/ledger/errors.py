@@ -18,10 +18,12 @@ class LedgerError(PodpoolError):
     def __init_subclass__(cls, *, code: str, status: int) -> None:
         cls.code, cls.status = code, status
 
-    def __init__(self, message: str, *, field: str | None = None) -> None:
+    def __init__(self, message: str, *, field: str | None = None, retry_after: float | None = None) -> None:
         super().__init__(message)
         self.message = message
         self.field = field
+        self.retry_after = retry_after
+        """Seconds after which to repeat the request, which was not processed; None if nothing is known about it."""
 
     @property
     def response(self) -> ErrorResponse:
@@ -47,6 +49,10 @@ class Forbidden(LedgerError, code="forbidden", status=403):
 
 class RequestTooLarge(LedgerError, code="request-too-large", status=413):
     """The body exceeds the limit of the route."""
+
+
+class RequestTimeout(LedgerError, code="request-timeout", status=408):
+    """The body was not sent in time."""
 
 
 class TooManyRequests(LedgerError, code="too-many-requests", status=429):

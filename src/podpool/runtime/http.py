@@ -1,4 +1,4 @@
-"""HTTP client transport and server on aiohttp; the only module that imports it."""
+"""HTTP client transport and server on aiohttp, which only this module and `http_connection` import."""
 
 import asyncio
 import socket
@@ -14,7 +14,23 @@ from aiohttp import web
 from yarl import URL
 
 from podpool.core.errors import InvalidInput, PodpoolError
-from podpool.runtime.transport import Handler, Request, Response, Unreachable
+from podpool.runtime.http_connection import (
+    Connection,
+    Connections,
+    ServerLimits,
+    continue_later,
+    read_body,
+    write_within,
+)
+from podpool.runtime.transport import (
+    BodyTimeout,
+    BodyTooLarge,
+    Handler,
+    Request,
+    Response,
+    Unreachable,
+    with_body,
+)
 
 MAX_BODY_BYTES = 64 * 1024 * 1024
 """An inventory of 5,000 nodes is about a third of it."""
@@ -143,19 +159,23 @@ async def serving(
     port: int,
     tls: ssl.SSLContext | None = None,
     grace: float = 1.0,
-    connections: int = 10_000,
+    limits: ServerLimits | None = None,
+    read_bodies: bool = True,
 ) -> AsyncIterator[int]:
     """Serve a handler; yields the port, which the system chooses if `port` is 0.
 
-    At the end no connection is accepted, and running requests have `grace` seconds to finish.
+    Without `read_bodies` the handler is called when the head of a request has arrived, and reads the body itself
+    (`with_body`). At the end no connection is accepted, and running requests have `grace` seconds to finish.
     """
-    app = web.Application(client_max_size=MAX_BODY_BYTES)
-    app.router.add_route("*", r"/{path:[\s\S]*}", partial(_answer, handler))
+    limits = limits or ServerLimits()
+    app = web.Application()
+    answer = partial(_answer, _with_whole_body(handler) if read_bodies else handler, limits)
+    app.router.add_route("*", r"/{path:[\s\S]*}", answer, expect_handler=continue_later)
     runner = web.AppRunner(app, access_log=None, handler_cancellation=True, shutdown_timeout=grace)
     await runner.setup()
     try:
-        accept = partial(_accept, cast("web.Server", runner.server), connections)
-        listening = await _listen(accept, host, port, tls)
+        connections = Connections(cast("web.Server", runner.server), limits)
+        listening = await _listen(connections, host, port, tls)
         try:
             yield listening.sockets[0].getsockname()[1]
         finally:
@@ -164,42 +184,56 @@ async def serving(
         await runner.cleanup()
 
 
-async def _listen(
-    accept: Callable[[], asyncio.Protocol], host: str, port: int, tls: ssl.SSLContext | None
-) -> asyncio.Server:
+async def _listen(connections: Connections, host: str, port: int, tls: ssl.SSLContext | None) -> asyncio.Server:
+    handshake = connections.limits.head_timeout if tls else None
+    loop = asyncio.get_running_loop()
     try:
-        return await asyncio.get_running_loop().create_server(accept, host, port, ssl=tls, reuse_address=True)
+        return await loop.create_server(
+            connections.accept, host, port, ssl=tls, ssl_handshake_timeout=handshake, reuse_address=True
+        )
     except OSError as error:
         raise ListenError(host, port, error.strerror or str(error)) from None
 
 
-def _accept(server: web.Server, limit: int) -> asyncio.Protocol:
-    return server() if len(server.connections) < limit else _RejectConnection()
+def _with_whole_body(handler: Handler) -> Handler:
+    """Return a handler that is called once the body has arrived."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            request = await with_body(request, max_bytes=MAX_BODY_BYTES)
+        except BodyTooLarge as error:
+            return Response(413, f"{error}\n".encode())
+        except BodyTimeout as error:
+            return Response(408, f"{error}\n".encode())
+        return await handler(request)
+
+    return answer
 
 
-class _RejectConnection(asyncio.Protocol):
-    """Aborts a connection above the limit."""
+async def _answer(handler: Handler, limits: ServerLimits, incoming: web.Request) -> web.StreamResponse:
+    connection = cast("Connection", incoming.protocol)
+    connection.begin_request()
+    try:
+        headers = {name.lower(): value for name, value in incoming.headers.items()}
+        request = Request(
+            method=incoming.method,
+            path=incoming.path,
+            query=dict(incoming.query),
+            headers=headers,
+            receive=partial(read_body, incoming, limits) if incoming.body_exists else None,
+        )
+        return await _reply(incoming, limits, await handler(request))
+    finally:
+        connection.end_request()
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        cast("asyncio.Transport", transport).abort()
 
-
-async def _answer(handler: Handler, incoming: web.Request) -> web.StreamResponse:
-    headers = {name.lower(): value for name, value in incoming.headers.items()}
-    body = await incoming.read()
-    request = Request(
-        method=incoming.method, path=incoming.path, query=dict(incoming.query), headers=headers, body=body
-    )
-    return await _reply(incoming, await handler(request))
-
-
-async def _reply(incoming: web.Request, response: Response) -> web.StreamResponse:
+async def _reply(incoming: web.Request, limits: ServerLimits, response: Response) -> web.StreamResponse:
     try:
         reply = web.StreamResponse(status=response.status, headers=dict(response.headers))
         await reply.prepare(incoming)
         async for chunk in response.stream:
-            await reply.write(chunk)
-        await reply.write_eof()
+            await write_within(reply.write, chunk, incoming, limits)
+        await write_within(reply.write_eof, b"", incoming, limits)
     finally:
         await response.close()
     return reply

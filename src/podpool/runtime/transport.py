@@ -21,6 +21,21 @@ class Unreachable(PodpoolError):
         self.reason = reason
 
 
+class BodyTooLarge(PodpoolError):
+    """The body of a request exceeds the limit of its receiver."""
+
+    def __init__(self, max_bytes: int) -> None:
+        super().__init__(f"the body of the request has more than {max_bytes} bytes")
+        self.max_bytes = max_bytes
+
+
+class BodyTimeout(PodpoolError):
+    """The body of a request was not sent in time."""
+
+    def __init__(self, received: int) -> None:
+        super().__init__(f"the body of the request is too slow: {received} bytes were received")
+
+
 class Request(msgspec.Struct, frozen=True, kw_only=True):
     """A request. Header names are in lower case."""
 
@@ -29,6 +44,20 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     query: Mapping[str, str] = {}
     headers: Mapping[str, str] = {}
     body: bytes = b""
+    receive: Callable[[int], Awaitable[bytes]] | None = None
+    """Reads the body, at most so many bytes, if it has not been read yet; see `with_body`."""
+
+
+async def with_body(request: Request, *, max_bytes: int) -> Request:
+    """Return a request with its body; raises `BodyTooLarge` and `BodyTimeout`.
+
+    A server may call its handler with the head alone, so that it decides first who may send a body, and how large.
+    """
+    if request.receive is not None:
+        return msgspec.structs.replace(request, body=await request.receive(max_bytes), receive=None)
+    if len(request.body) > max_bytes:
+        raise BodyTooLarge(max_bytes)
+    return request
 
 
 class Response:

@@ -25,6 +25,7 @@ def test_another_process_on_the_port_does_not_make_it_ready(
         other = await asyncio.start_server(lambda _reader, writer: writer.close(), "127.0.0.1", 0)
         port = other.sockets[0].getsockname()[1]
         args = ["ledger", "serve", "--listen", f"127.0.0.1:{port}", "--database", f"sqlite://{tmp_path}/ledger.db"]
+        args += ["--health-listen", "127.0.0.1:0"]
         supervisor = Supervisor()
         part = supervisor.start(Process("ledger", args, log=tmp_path / "log", ready=_yes, port=port))
         try:

@@ -1,5 +1,6 @@
 """`podpool ledger`: serve it, and back up, restore and check its database."""
 
+import asyncio
 import os
 import tempfile
 from pathlib import Path
@@ -17,19 +18,32 @@ from podpool.ledger.storage.fsck import check
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
+from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.logging import get_logger
 
 log = get_logger(__name__)
 
 GRACE = 10.0
 """Seconds for which a stopping ledger completes accepted requests."""
+LIMITS = ServerLimits(connections=2048)
+HEALTH_LIMITS = ServerLimits(connections=64)
+"""Probes and scrapers."""
 
 
-def serve_ledger(
-    *, database: str, listen: str, tls_cert: str, tls_key: str, admin_token_file: str, history: str, refresh: str
+def serve_ledger(  # noqa: PLR0913  one for each option
+    *,
+    database: str,
+    listen: str,
+    health_listen: str,
+    tls_cert: str,
+    tls_key: str,
+    admin_token_file: str,
+    history: str,
+    refresh: str,
 ) -> None:
     """Serve until stopped, then complete accepted requests."""
     host, port = parse_listen(listen)
+    health_host, health_port = parse_listen(health_listen, option="--health-listen")
     location = parse_database(database)
     clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key)
     settings = LedgerSettings(
@@ -44,12 +58,18 @@ def serve_ledger(
             await ledger.start()
             secret = admin_token(Path(admin_token_file or f"{location.path_prefix}.admin-token"), rng=rng)
             await ledger.admin.accept_admin(secret)
-            handler = build_app(ledger, store, clock=clock)
-            async with serving(handler, host=host, port=port, tls=tls, grace=GRACE, connections=2048) as chosen:
-                address = url("https" if tls else "http", host, chosen)
-                log.info("ledger started", url=address, database=str(location))
+            app = build_app(ledger, store, clock=clock)
+            await app.status.refresh()
+            api = serving(app.api, host=host, port=port, tls=tls, grace=GRACE, limits=LIMITS, read_bodies=False)
+            health = serving(app.health, host=health_host, port=health_port, limits=HEALTH_LIMITS)
+            async with health as health_chosen, api as chosen:
+                addresses = {"url": url("https" if tls else "http", host, chosen)}
+                addresses["health"] = url("http", health_host, health_chosen)
+                log.info("ledger started", **addresses, database=str(location))
                 try:
-                    await ledger.run()
+                    async with asyncio.TaskGroup() as group:
+                        group.create_task(ledger.run())
+                        group.create_task(app.status.run())
                 finally:
                     ledger.stop()
         finally:

@@ -54,6 +54,7 @@ COMMANDS = (
         Example("Serve from PostgreSQL", "--database postgresql://podpool@db/podpool"),
         DATABASE,
         port_option("127.0.0.1:7780", "of the API"),
+        Option("health-listen", "Address and port of /healthz, /livez, /readyz and /metrics.", "127.0.0.1:7785"),
         *TLS,
         Option(
             "admin-token-file",

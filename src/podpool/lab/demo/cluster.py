@@ -97,12 +97,12 @@ class DemoCluster:
         settings = self.settings
         database = settings.database or f"sqlite://{self.home.file('ledger.db')}"
         port = settings.ports["ledger"]
-        listen = ["--listen", f"{HOST}:{port}"]
+        listen = ["--listen", f"{HOST}:{port}", "--health-listen", f"{HOST}:0"]
         admin = str(self.home.file("ledger.db.admin-token"))
         ledger = self._start_process(
             "ledger",
             ["ledger", "serve", *listen, "--admin-token-file", admin],
-            _http_ok(port),
+            _http_ok(port, "/"),
             port=port,
             environment={"PODPOOL_DATABASE": database},
         )

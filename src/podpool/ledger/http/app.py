@@ -1,8 +1,10 @@
-"""The ledger's HTTP application: OpenAPI, metrics, authentication and request handling, in this order."""
+"""The ledger's HTTP application: its API, and health and metrics for a listener of their own."""
 
 import os
 import random
 from pathlib import Path
+
+import msgspec
 
 from podpool.core.errors import InvalidInput
 from podpool.ledger.domain.repository import LedgerStore
@@ -10,17 +12,33 @@ from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.domain.tokens import new_secret
 from podpool.ledger.http.auth import AuthMiddleware
 from podpool.ledger.http.handler import LedgerHandler
-from podpool.ledger.http.metrics import MetricsMiddleware
+from podpool.ledger.http.metrics import LedgerMetrics
 from podpool.ledger.http.openapi import OpenAPIMiddleware
 from podpool.ledger.http.rate_limit import RateLimits
+from podpool.ledger.http.status import LedgerStatus
 from podpool.runtime.clock import Clock
+from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Handler
 
 
-def build_app(ledger: LedgerService, store: LedgerStore, *, clock: Clock, limits: RateLimits | None = None) -> Handler:
-    """Return the handler with all its middleware."""
+class LedgerApp(msgspec.Struct, frozen=True):
+    """The handlers of a ledger, and the status that `health` shows."""
+
+    api: Handler
+    """Reads bodies itself: serve it without `read_bodies`."""
+    health: Handler
+    status: LedgerStatus
+
+
+def build_app(
+    ledger: LedgerService, store: LedgerStore, *, clock: Clock, limits: RateLimits | None = None
+) -> LedgerApp:
+    """Return the API with its middleware (OpenAPI, metrics, authentication, in this order), and the health pages."""
+    status = LedgerStatus(ledger, store, clock=clock)
+    metrics = LedgerMetrics(store, status)
     authenticated = AuthMiddleware(LedgerHandler(ledger), ledger.admin, clock=clock, limits=limits)
-    return OpenAPIMiddleware(MetricsMiddleware(authenticated, ledger, store))
+    api = OpenAPIMiddleware(metrics.counted(authenticated))
+    return LedgerApp(api=api, health=metrics.page(health_handler(status.checks)), status=status)
 
 
 def admin_token(path: Path, *, rng: random.Random) -> str:

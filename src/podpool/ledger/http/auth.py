@@ -1,10 +1,8 @@
 """Authentication and authorization: middleware, so that the simulator can run with or without it.
 
-Invariant: a cluster acts for itself only, and sees nothing of another. The cluster in the body or the query of a
+Invariants: a cluster acts for itself only, and sees nothing of another. The cluster in the body or the query of a
 request must be that of the caller's token; where it is optional, the middleware adds it. An admin token manages the
-ledger, and acts for no cluster.
-
-All tokens are read together and cached for `_TOKEN_CACHE_SECONDS`; another replica accepts a revoked one that long.
+ledger, and acts for no cluster. Without a valid token no body is read, and no transaction is queued.
 """
 
 from collections.abc import Awaitable, Callable
@@ -14,15 +12,13 @@ import msgspec
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.item_validation import MAX_NAME_LENGTH
 from podpool.ledger.domain.rows import TokenRow
-from podpool.ledger.domain.tokens import identify
 from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized
-from podpool.ledger.http.handler import error_response
+from podpool.ledger.http.handler import error_response, receive_body
 from podpool.ledger.http.rate_limit import RateLimiter, RateLimits
 from podpool.ledger.http.routes import Access, Route, find_route
+from podpool.ledger.http.token_cache import TokenCache
 from podpool.runtime.clock import Clock
 from podpool.runtime.transport import Handler, Request, Response
-
-_TOKEN_CACHE_SECONDS = 2.0
 
 
 class _ClusterField(msgspec.Struct, frozen=True):
@@ -39,50 +35,35 @@ class AuthMiddleware:
     ) -> None:
         self._handler = handler
         self._admin = admin
-        self._clock = clock
         self._limiter = RateLimiter(limits or RateLimits(), clock=clock)
-        self._rows: dict[str, TokenRow] = {}
-        self._read_at = float("-inf")
+        self._tokens = TokenCache(admin, clock=clock)
 
     async def __call__(self, request: Request) -> Response:
         """Authorize and handle a request."""
         try:
             route, _ = find_route(request.method, request.path)
-            if route.access is Access.PUBLIC:
-                return await self._handler(request)
             caller = await self._authenticate(request)
-            self._limiter.enter(caller.id)
+            size = _body_bytes(request, route)
+            self._limiter.enter(caller.id, body_bytes=size)
             try:
+                request = await receive_body(request, route)
                 response = await self._handler(await self._authorize(route, caller, request))
             except BaseException:
-                self._limiter.leave(caller.id)
+                self._limiter.leave(caller.id, body_bytes=size)
                 raise
         except LedgerError as error:
             return error_response(error)
         if route.access is Access.ADMIN and route.method != "GET":
-            self._read_at = float("-inf")  # it may have changed tokens
-        close = self._on_close(caller, response)
+            self._tokens.invalidate()  # it may have changed tokens
+        close = self._on_close(caller, response, body_bytes=size)
         return Response(response.status, headers=response.headers, stream=response.stream, close=close)
 
     async def _authenticate(self, request: Request) -> TokenRow:
         scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        if scheme.lower() != "bearer":
-            secret = ""
-        caller = identify(await self._tokens(), secret.strip())
-        if caller is None:  # it may be a new token: read all again, within the rate limit
-            self._limiter.count_unauthenticated()
-            self._read_at = float("-inf")
-            caller = identify(await self._tokens(), secret.strip())
-        if caller is not None:
-            return caller
-        raise Unauthorized("the request has no valid token: send it as `Authorization: Bearer TOKEN`")
-
-    async def _tokens(self) -> dict[str, TokenRow]:
-        now = self._clock.boot()
-        if now - self._read_at >= _TOKEN_CACHE_SECONDS:
-            self._rows = {row.id: row for row in await self._admin.token_rows()}
-            self._read_at = now
-        return self._rows
+        caller = await self._tokens.identify(secret.strip() if scheme.lower() == "bearer" else "")
+        if caller is None:
+            raise Unauthorized("the request has no valid token: send it as `Authorization: Bearer TOKEN`")
+        return caller
 
     async def _authorize(self, route: Route, caller: TokenRow, request: Request) -> Request:
         """Check that a caller may make this call; returns the request, limited to the caller's cluster."""
@@ -109,14 +90,23 @@ class AuthMiddleware:
         """Bind a token to the cluster of its first request; reject any other."""
         if caller.cluster is not None:
             raise Forbidden(f"token {caller.name} is not bound to cluster {cluster}", field="cluster")
-        self._rows[caller.id] = await self._admin.bind_token(caller.id, cluster)
+        await self._admin.bind_token(caller.id, cluster)
+        self._tokens.invalidate()
 
-    def _on_close(self, caller: TokenRow, response: Response) -> Callable[[], Awaitable[None]]:
+    def _on_close(self, caller: TokenRow, response: Response, *, body_bytes: int) -> Callable[[], Awaitable[None]]:
         async def close() -> None:
-            self._limiter.leave(caller.id)
+            self._limiter.leave(caller.id, body_bytes=body_bytes)
             await response.close()
 
         return close
+
+
+def _body_bytes(request: Request, route: Route) -> int:
+    """Return the size of the body, as far as the head announces it; never more than what is read."""
+    if request.receive is None:
+        return len(request.body)
+    announced = request.headers.get("content-length", "")
+    return min(int(announced[:12]), route.max_body) if announced.isdigit() else route.max_body
 
 
 def _body_cluster(request: Request) -> str:

@@ -3,6 +3,7 @@
 An error is JSON: a code for programs, a message for people, and the field at fault.
 """
 
+import math
 import re
 from collections.abc import AsyncGenerator, Mapping
 from typing import Any
@@ -10,11 +11,11 @@ from typing import Any
 import msgspec
 
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.errors import Invalid, LedgerError, RequestTooLarge
+from podpool.ledger.errors import Invalid, LedgerError, RequestTimeout, RequestTooLarge
 from podpool.ledger.http.routes import Route, find_route
 from podpool.ledger.messages import SubnetChange
 from podpool.runtime.logging import get_logger
-from podpool.runtime.transport import Request, Response
+from podpool.runtime.transport import BodyTimeout, BodyTooLarge, Request, Response, with_body
 
 log = get_logger(__name__)
 _JSON = {"content-type": "application/json"}
@@ -42,10 +43,9 @@ class LedgerHandler:
 
     async def _handle(self, request: Request) -> Response:
         route, parameters = find_route(request.method, request.path)
-        _reject_nul(request)
         parameters |= _checked_query(route, request.query)
-        if len(request.body) > route.max_body:
-            raise RequestTooLarge(f"the body has {len(request.body)} bytes: {route.path} accepts {route.max_body}")
+        request = await receive_body(request, route)
+        _reject_nul(request)
         message = _decode(request.body, route.request) if route.request else None
         result = route.handler(self._ledger, parameters, message)
         if route.stream:
@@ -54,9 +54,21 @@ class LedgerHandler:
         return Response(200, msgspec.json.encode(await result), headers=_JSON)
 
 
+async def receive_body(request: Request, route: Route) -> Request:
+    """Return a request with its body, within the limit of its route."""
+    try:
+        return await with_body(request, max_bytes=route.max_body)
+    except BodyTooLarge as error:
+        raise RequestTooLarge(f"{error}, which {route.path} accepts") from None
+    except BodyTimeout as error:
+        raise RequestTimeout(str(error)) from None
+
+
 def error_response(error: LedgerError) -> Response:
     """Return the response for an error."""
     headers = _JSON | ({"www-authenticate": "Bearer"} if error.status == 401 else {})
+    if error.retry_after is not None:
+        headers["retry-after"] = str(math.ceil(error.retry_after))
     return Response(error.status, msgspec.json.encode(error.response), headers=headers)
 
 

@@ -1,6 +1,7 @@
-"""Prometheus metrics: middleware that counts requests, and the `/metrics` page.
+"""Prometheus metrics: counters of requests and commits, and the `/metrics` page.
 
-Grants and releases are counted in the database, by subnet: every replica exports the same numbers.
+Grants and releases are counted in the database, by subnet: every replica exports the same numbers. A scrape reads no
+database: subnets are as of the last refresh of `LedgerStatus`.
 """
 
 import time
@@ -11,12 +12,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from podpool.ledger.domain.repository import LedgerStore
-from podpool.ledger.domain.rows import SubnetRow
-from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.errors import LedgerError
-from podpool.ledger.http.handler import error_response
 from podpool.ledger.http.routes import find_route
-from podpool.ledger.messages import SubnetState
+from podpool.ledger.http.status import LedgerStatus
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"
@@ -26,12 +24,11 @@ _DURATION_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.
 _GROUP_SIZE_BUCKETS = (1, 2, 4, 8, 16, 32, 64, 128)
 
 
-class MetricsMiddleware:
-    """Counts requests to the next handler, and serves `/metrics`."""
+class LedgerMetrics:
+    """Counts requests, and renders the `/metrics` page from what was read last."""
 
-    def __init__(self, handler: Handler, ledger: LedgerService, store: LedgerStore) -> None:
-        self._handler = handler
-        self._ledger = ledger
+    def __init__(self, store: LedgerStore, status: LedgerStatus) -> None:
+        self._status = status
         self._registry = CollectorRegistry()
         labels = ("method", "path", "status")
         counted = "Requests by method, path and status"
@@ -50,50 +47,58 @@ class MetricsMiddleware:
             registry=self._registry,
         )
         store.on_commit(group_sizes.observe)
+        for collector in (_SubnetCollector(status), _TaskCollector(status)):
+            self._registry.register(collector)
 
-    async def __call__(self, request: Request) -> Response:
-        """Count a request, and pass it on."""
-        if (request.method, request.path) == ("GET", PATH):
-            return await self._page()
-        started = time.perf_counter()
-        response = await self._handler(request)
+    def counted(self, handler: Handler) -> Handler:
+        """Return a handler whose requests are counted."""
+
+        async def count(request: Request) -> Response:
+            started = time.perf_counter()
+            response = await handler(request)
+            self._count(request, response.status, time.perf_counter() - started)
+            return response
+
+        return count
+
+    def page(self, otherwise: Handler) -> Handler:
+        """Return a handler that serves the metrics, and passes other requests on."""
+
+        async def serve(request: Request) -> Response:
+            if request.path != PATH:
+                return await otherwise(request)
+            headers = {"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4}
+            return Response(200, exposition.generate_latest(self._registry), headers=headers)
+
+        return serve
+
+    def _count(self, request: Request, status: int, seconds: float) -> None:
         try:
             path = find_route(request.method, request.path)[0].path
         except LedgerError:  # unknown paths must not become labels
             path = "other"
-        self._requests.labels(request.method if path != "other" else "other", path, response.status).inc()
+        self._requests.labels(request.method if path != "other" else "other", path, status).inc()
         if path != "other":
-            self._durations.labels(request.method, path).observe(time.perf_counter() - started)
-        return response
-
-    async def _page(self) -> Response:
-        try:
-            counters = await self._ledger.admin.subnet_counters()
-        except LedgerError as error:
-            return error_response(error)
-        subnets = CollectorRegistry()
-        subnets.register(_SubnetCollector(counters))
-        subnets.register(_TaskCollector(self._ledger))
-        page = exposition.generate_latest(self._registry) + exposition.generate_latest(subnets)
-        return Response(200, page, headers={"content-type": exposition.CONTENT_TYPE_PLAIN_0_0_4})
+            self._durations.labels(request.method, path).observe(seconds)
 
 
 class _SubnetCollector(Collector):
-    """The subnets at one time."""
+    """The subnets when they were read last."""
 
-    def __init__(self, counters: list[tuple[SubnetState, SubnetRow]]) -> None:
-        self._counters = counters
+    def __init__(self, status: LedgerStatus) -> None:
+        self._status = status
 
     def collect(self) -> Iterable[Metric]:
+        counters = self._status.counters
         for name, description in _GAUGES.items():
             gauge = GaugeMetricFamily(f"podpool_subnet_{name}", description, labels=_LABELS)
-            for state, _ in self._counters:
+            for state, _ in counters:
                 gauge.add_metric((state.subnet.network, state.subnet.name), float(getattr(state, name)))
             yield gauge
         batch = GaugeMetricFamily("podpool_subnet_batch", "Batch in force: nodes hold a multiple of it", labels=_LABELS)
         granted = CounterMetricFamily("podpool_subnet_grants", "Addresses granted", labels=_LABELS)
         released = CounterMetricFamily("podpool_subnet_releases", "Addresses released", labels=_LABELS)
-        for state, row in self._counters:
+        for state, row in counters:
             labels = (state.subnet.network, state.subnet.name)
             batch.add_metric(labels, state.scaler.batch)
             granted.add_metric(labels, row.granted)
@@ -104,14 +109,14 @@ class _SubnetCollector(Collector):
 class _TaskCollector(Collector):
     """The errors of periodic tasks."""
 
-    def __init__(self, ledger: LedgerService) -> None:
-        self._ledger = ledger
+    def __init__(self, status: LedgerStatus) -> None:
+        self._status = status
 
     def collect(self) -> Iterable[Metric]:
         errors = CounterMetricFamily(
             "podpool_ledger_task_errors", "Runs of periodic tasks that failed, by task", labels=("task",)
         )
-        for task, count in sorted(self._ledger.tasks.errors.items()):
+        for task, count in sorted(self._status.task_errors.items()):
             errors.add_metric((task,), count)
         yield errors
 

@@ -11,7 +11,7 @@ import msgspec
 
 from podpool import __version__
 from podpool.ledger.errors import LedgerError, error_classes
-from podpool.ledger.http.routes import ROUTES, Access, Route
+from podpool.ledger.http.routes import ROUTES, Route
 from podpool.ledger.messages import ErrorResponse
 from podpool.runtime.transport import Handler, Request, Response
 
@@ -71,13 +71,12 @@ def _operation(route: Route, schema_of: dict[str, Any]) -> dict[str, Any]:
             *(_parameter(name, "query", required=True) for name in route.query),
             *(_parameter(name, "query", required=False) for name in route.optional),
         ],
-        "responses": {"200": success, **_error_responses(route, schema_of[str(ErrorResponse)])},
+        "responses": {"200": success, **_error_responses(schema_of[str(ErrorResponse)])},
     }
     if route.request is not None:
         content = {"application/json": {"schema": schema_of[str(route.request)]}}
         operation["requestBody"] = {"required": True, "content": content}
-    if route.access is not Access.PUBLIC:
-        operation["security"] = [{"token": []}]
+    operation["security"] = [{"token": []}]
     return operation
 
 
@@ -85,13 +84,11 @@ def _parameter(name: str, location: str, *, required: bool) -> dict[str, Any]:
     return {"name": name, "in": location, "required": required, "schema": {"type": "string", "minLength": 1}}
 
 
-def _error_responses(route: Route, error_schema: Any) -> dict[str, Any]:  # noqa: ANN401  a schema
+def _error_responses(error_schema: Any) -> dict[str, Any]:  # noqa: ANN401  a schema
     """Return the error responses of a route by status, each with its codes."""
-    excluded = {401, 403, 429} if route.access is Access.PUBLIC else set()
     by_status: dict[int, list[type[LedgerError]]] = {}
     for error in error_classes():
-        if error.status not in excluded:
-            by_status.setdefault(error.status, []).append(error)
+        by_status.setdefault(error.status, []).append(error)
     content = {"application/json": {"schema": error_schema}}
     return {
         str(code): {"description": "; ".join(f"`{error.code}`: {error.__doc__}" for error in found), "content": content}

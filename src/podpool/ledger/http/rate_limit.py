@@ -12,16 +12,16 @@ from podpool.runtime.clock import Clock
 
 
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """Limits of each caller; all requests without a valid token count as one caller."""
+    """Limits of each caller."""
 
     rate: float = 200.0
     """Requests per second."""
     burst: float = 400.0
     """Requests at once after an idle time."""
-    unauthenticated: float = 20.0
-    """Requests per second without a valid token."""
     concurrent: int = 256
     """Open requests and streams."""
+    body_bytes: int = 128 * 1024 * 1024
+    """Bodies of open requests: two of the largest."""
 
 
 class RateLimiter:
@@ -31,30 +31,32 @@ class RateLimiter:
         self._limits = limits
         self._clock = clock
         self._buckets: dict[Hashable, tuple[float, float]] = {}
-        self._open: dict[Hashable, int] = {}
+        self._open: dict[Hashable, tuple[int, int]] = {}
+        """The number of open requests, and the sum of their bodies."""
 
-    def enter(self, caller: Hashable) -> None:
+    def enter(self, caller: Hashable, *, body_bytes: int) -> None:
         """Count a request, which must `leave` when it ends; raises TooManyRequests."""
         limits = self._limits
         self._take(caller, rate=limits.rate, burst=limits.burst)
-        if self._open.get(caller, 0) >= limits.concurrent:
-            raise TooManyRequests(f"{limits.concurrent} requests of this caller are open: wait until one has ended")
-        self._open[caller] = self._open.get(caller, 0) + 1
+        count, size = self._open.get(caller, (0, 0))
+        if count >= limits.concurrent:
+            what = f"{limits.concurrent} requests of this caller are open: wait until one has ended"
+            raise TooManyRequests(what, retry_after=1.0)
+        if count and size + body_bytes > limits.body_bytes:
+            what = f"open requests of this caller have more than {limits.body_bytes} bytes: wait until one has ended"
+            raise TooManyRequests(what, retry_after=1.0)
+        self._open[caller] = (count + 1, size + body_bytes)
 
-    def leave(self, caller: Hashable) -> None:
+    def leave(self, caller: Hashable, *, body_bytes: int) -> None:
         """End a request that has entered."""
-        left = self._open.pop(caller) - 1
-        if left:
-            self._open[caller] = left
-
-    def count_unauthenticated(self) -> None:
-        """Count a request without a valid token; raises TooManyRequests."""
-        self._take(None, rate=self._limits.unauthenticated, burst=2 * self._limits.unauthenticated)
+        count, size = self._open.pop(caller)
+        if count > 1:
+            self._open[caller] = (count - 1, size - body_bytes)
 
     def _take(self, caller: Hashable, *, rate: float, burst: float) -> None:
         now = self._clock.boot()
         level, at = self._buckets.get(caller, (burst, now))
         level = min(burst, level + (now - at) * rate)
         if level < 1:
-            raise TooManyRequests(f"more than {rate:g} requests per second: retry later")
+            raise TooManyRequests(f"more than {rate:g} requests per second", retry_after=(1 - level) / rate)
         self._buckets[caller] = (level - 1, now)

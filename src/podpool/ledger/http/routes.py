@@ -26,7 +26,6 @@ _SUBNET = "/v1/networks/{network}/subnets/{subnet}"
 class Access(enum.Enum):
     """Who may make a call."""
 
-    PUBLIC = "no token required"
     AUTHENTICATED = "any token"
     OWN_CLUSTER = "a cluster's token, which sees only its own cluster, or an admin token"
     CLUSTER = "a cluster's token"
@@ -65,15 +64,6 @@ class Route(msgspec.Struct, frozen=True):
 
 def _subnet(parameters: Mapping[str, str]) -> m.SubnetName:
     return m.SubnetName(network=parameters["network"], name=parameters["subnet"])
-
-
-async def _healthz(_ledger: LedgerService, _parameters: Mapping[str, str], _message: object) -> object:
-    return {"status": "ok"}
-
-
-async def _readyz(ledger: LedgerService, _parameters: Mapping[str, str], _message: object) -> object:
-    await ledger.subnets()  # fails if the database does not answer
-    return {"status": "ok"}
 
 
 def _history(by: Literal["address", "node", "name"]) -> RouteHandler:
@@ -285,8 +275,6 @@ ROUTES: tuple[Route, ...] = (
         am.TokenInfo,
         lambda ledger, parameters, _: ledger.admin.revoke_token(parameters["token"]),
     ),
-    Route("GET /healthz", "Check that the process runs", dict[str, str], _healthz, access=Access.PUBLIC),
-    Route("GET /readyz", "Check that the database can be read", dict[str, str], _readyz, access=Access.PUBLIC),
 )
 _PATTERNS = [
     (route, re.compile(re.sub(r"{(\w+)}", r"(?P<\1>[^/]+)", route.path))) for route in ROUTES if "{" in route.path
