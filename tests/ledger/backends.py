@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import asyncpg
 
-from podpool.ledger.domain.repository import LedgerStore, Listener, Repair, Repository
+from podpool.ledger.domain.repository import LedgerStore, Listener, QueueState, Repair, Repository
 from podpool.ledger.storage.backup import TABLES
 from podpool.ledger.storage.postgres.backup import back_up, restore
 from podpool.ledger.storage.postgres.connection import migrate
@@ -150,6 +150,12 @@ class TwoReplicas:
 
     async def read(self, transaction: Callable[[Repository], T]) -> T:
         return await next(self._next_replica).read(transaction)
+
+    async def query(self, transaction: Callable[[Repository], T]) -> T:
+        return await next(self._next_replica).query(transaction)
+
+    def queue(self) -> QueueState:
+        return self.first.queue()
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         return self._replicas[0].subscribe(listener)

@@ -1,7 +1,8 @@
 """Deadlines and retries of the client."""
 
 import asyncio
-from collections.abc import Callable, Coroutine
+import random
+from collections.abc import AsyncIterator, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -24,8 +25,11 @@ def replying(status: int = 200, body: bytes = FINE) -> Reply:
     return reply
 
 
-def failing(error: LedgerError) -> Reply:
-    return replying(error.status, msgspec.json.encode(error.response))
+def failing(error: LedgerError, **headers: str) -> Reply:
+    async def reply() -> Response:
+        return Response(error.status, msgspec.json.encode(error.response), headers=headers)
+
+    return reply
 
 
 async def lost() -> Response:
@@ -96,6 +100,61 @@ def test_call_that_is_not_idempotent_is_retried_only_if_it_was_not_processed() -
         failing(TooManyRequests("later")), replying(body=b'{"id":"1","name":"x","created_at":"now"}')
     )
     assert "x" == asyncio.run(client_with_timeouts(road).create_token(CreateTokenRequest(name="x"))).name
+
+
+TURNED_AWAY = failing(Unavailable("full"), **{"retry-after": "7"})
+
+
+@pytest.mark.parametrize("repeat_unanswered", [True, False])
+def test_call_that_was_turned_away_comes_back_when_it_is_told_with_jitter(
+    monkeypatch: pytest.MonkeyPatch, *, repeat_unanswered: bool
+) -> None:
+    """It was not processed, so that also a call that is not idempotent is repeated."""
+    delays: list[float] = []
+
+    async def slept(seconds: float) -> None:
+        delays.append(seconds)
+
+    monkeypatch.setattr("podpool.ledger.client.asyncio.sleep", slept)
+    for seed in range(20):
+        made = replying(body=b'{"id":"1","name":"x","created_at":"now"}')
+        timeouts = Timeouts(repeat_unanswered=repeat_unanswered)
+        client = LedgerClient(ScriptedTransport(TURNED_AWAY, made), timeouts=timeouts, rng=random.Random(seed))  # noqa: S311  reproducible
+        asyncio.run(client.create_token(CreateTokenRequest(name="x")))
+    assert all(7 <= each <= 10.5 for each in delays)
+    assert 20 == len(set(delays))
+
+
+def test_unanswered_call_is_not_repeated_if_the_caller_decides_that() -> None:
+    road = ScriptedTransport(lost, replying())
+    client = LedgerClient(road, timeouts=Timeouts(repeat_unanswered=False))
+    with pytest.raises(Unreachable):
+        asyncio.run(client.subnets())
+    assert 1 == len(road.known_revision)
+
+
+def test_ledger_is_told_how_long_the_caller_waits() -> None:
+    road = ScriptedTransport(replying())
+    asyncio.run(client_with_timeouts(road).subnets())
+    assert "0.01" == road.known_revision[0].headers["request-timeout"]
+
+
+def test_stream_that_falls_silent_has_ended() -> None:
+    async def stream() -> AsyncIterator[bytes]:
+        yield b": heartbeat\n\n"
+        await asyncio.sleep(3600)
+
+    async def opened() -> Response:
+        return Response(200, stream=stream())
+
+    async def follow(reply: Reply) -> None:
+        client = LedgerClient(ScriptedTransport(reply), timeouts=Timeouts(deadline=0.01, silence=0.01))
+        async for _ in client.changes("c1"):
+            raise AssertionError("no event was sent")
+
+    for reply in (opened, hanging):
+        with pytest.raises(Unreachable):
+            asyncio.run(follow(reply))
 
 
 def test_no_retry_without_timeouts() -> None:

@@ -10,8 +10,8 @@ import pytest
 from podpool.core.scaling import Scaler
 from podpool.ledger.client import LedgerClient
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.errors import Invalid, LedgerError, NotFound
-from podpool.ledger.http.handler import LedgerHandler
+from podpool.ledger.errors import Invalid, LedgerError, NotFound, Unavailable
+from podpool.ledger.http.handler import LedgerHandler, error_response
 from podpool.ledger.http.routes import ROUTES
 from podpool.ledger.messages import (
     DemandReport,
@@ -300,3 +300,15 @@ def test_item_that_no_database_can_store_fails_alone(more: dict[str, Any]) -> No
     assert bad.error is not None
     assert "invalid" == bad.error.error
     assert good.state is not None
+
+
+@pytest.mark.parametrize(("seconds", "status"), [("9.5", 200), ("0", 400), ("-1", 400), ("soon", 400), ("nan", 400)])
+def test_deadline_of_the_caller_is_a_number_of_seconds(seconds: str, status: int) -> None:
+    headers = {"request-timeout": seconds}
+    request = Request(method="GET", path="/v1/subnets", headers=headers)
+    assert status == run(LedgerHandler(LedgerHarness().ledger)(request)).status
+
+
+def test_caller_that_is_turned_away_gets_503_and_a_time_to_come_back() -> None:
+    error = error_response(Unavailable("full", retry_after=0.3))
+    assert (503, "1") == (error.status, error.headers["retry-after"])

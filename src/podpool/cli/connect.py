@@ -36,7 +36,7 @@ async def kube_client(kubeconfig: str) -> AsyncIterator[KubeClient]:
 
 @asynccontextmanager
 async def ledger_client(
-    url: str, *, token_file: str, ca_file: str, timeouts: Timeouts | None = None
+    url: str, *, token_file: str, ca_file: str, timeouts: Timeouts
 ) -> AsyncIterator[LedgerClient | None]:
     """Open a client of the ledger; None for a cluster without one. Nothing is sent yet."""
     if url == NO_LEDGER:

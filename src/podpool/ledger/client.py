@@ -1,14 +1,16 @@
 """The ledger's client: one method per call, with typed responses and errors.
 
 Every call may be repeated: after `Unreachable` it is unknown whether it was processed, and the same request with the
-same term and number is then processed once, or returns the current state. With `Timeouts` the client sets a deadline
-and retries what it may; without, both are up to the caller. Errors of the ledger are raised as `LedgerError`.
+same term and number is then processed once, or returns the current state. With `Timeouts` the client sets a deadline,
+which the ledger is told, and retries what it may; without, both are up to the caller. A ledger that turns a call away
+says when to come back (Retry-After): the client adds jitter, so that not all come back together. Errors of the ledger
+are raised as `LedgerError`.
 """
 
 import asyncio
 import random
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import TypeVar
 
 import msgspec
@@ -34,6 +36,10 @@ class Timeouts(msgspec.Struct, frozen=True, kw_only=True):
     min_delay: float = 0.1
     """Between the first two attempts."""
     max_delay: float = 2.0
+    repeat_unanswered: bool = True
+    """Whether to repeat idempotent calls of which it is not known whether they were processed."""
+    silence: float = 45.0
+    """A stream without an event or a heartbeat for so long has ended: three heartbeats."""
 
 
 class LedgerClient:
@@ -78,9 +84,14 @@ class LedgerClient:
         Changes after the end are lost: a new stream begins with the state of all subnets.
         """
         request = Request(method="GET", path="/v1/changes", query={"cluster": cluster}, headers=self._headers())
-        response = await self._send(request)
         try:
-            async with aclosing(_events(response.stream)) as events:
+            async with asyncio.timeout(self._timeouts.deadline) if self._timeouts else nullcontext():
+                response = await self._send(request)
+        except TimeoutError:
+            raise Unreachable("the ledger", "no response to GET /v1/changes") from None
+        try:
+            stream = _within(response.stream, self._timeouts.silence) if self._timeouts else response.stream
+            async with aclosing(_events(stream)) as events:
                 async for event in events:
                     yield _decoded(event, m.SubnetChange, "GET /v1/changes")
         finally:
@@ -211,15 +222,19 @@ class LedgerClient:
                     return await self._attempt(request, response)
             except (Unreachable, TimeoutError, TooManyRequests, Unavailable) as error:
                 failures += 1
-                rejected = isinstance(error, TooManyRequests)  # not processed, so it may always be repeated
-                if failures >= timeouts.attempts or not (idempotent or rejected):
+                retry_after = error.retry_after if isinstance(error, LedgerError) else None
+                rejected = isinstance(error, TooManyRequests) or retry_after is not None  # so it was not processed
+                if failures >= timeouts.attempts or not (rejected or (idempotent and timeouts.repeat_unanswered)):
                     late = Unreachable("the ledger", f"no response within {timeouts.deadline:g} s")
                     raise late if isinstance(error, TimeoutError) else error from None
             delay = backoff_delay(failures, rng=self._rng, base=timeouts.min_delay, maximum=timeouts.max_delay)
-            await asyncio.sleep(delay)
+            at_least = (retry_after or 0.0) * self._rng.uniform(1.0, 1.5)
+            await asyncio.sleep(max(delay, at_least))
 
     async def _attempt(self, request: Request, response: type[T]) -> T:
         headers = {**request.headers, **self._headers()}
+        if self._timeouts:
+            headers[m.TIMEOUT_HEADER] = f"{self._timeouts.deadline:g}"
         received = await self._send(msgspec.structs.replace(request, headers=headers))
         return _decoded(await received.read(), response, f"{request.method} {request.path}")
 
@@ -231,7 +246,9 @@ class LedgerClient:
         """Send a request; an error response is raised."""
         response = await self._transport.send(request)
         if response.status >= 300:
-            raise _error(request, response.status, await response.read())
+            error = _error(request, response.status, await response.read())
+            error.retry_after = _retry_after(response)
+            raise error
         return response
 
 
@@ -258,6 +275,25 @@ def _error(request: Request, status: int, body: bytes) -> LedgerError:
         return error_from(msgspec.json.decode(body, type=m.ErrorResponse))
     except (ValueError, RecursionError):  # the page of a proxy
         return LedgerError(f"{request.method} {request.path} returned status {status}")
+
+
+def _retry_after(response: Response) -> float | None:
+    """Return the seconds of Retry-After; a date, which proxies may send, counts as none."""
+    text = response.headers.get("retry-after", "")
+    return float(text) if text.isascii() and text.isdigit() and len(text) < 5 else None
+
+
+async def _within(stream: AsyncIterator[bytes], seconds: float) -> AsyncGenerator[bytes, None]:
+    """Yield the chunks of a stream; one that is silent for too long is `Unreachable`."""
+    while True:
+        try:
+            async with asyncio.timeout(seconds):
+                chunk = await anext(stream)
+        except StopAsyncIteration:
+            return
+        except TimeoutError:
+            raise Unreachable("the ledger", f"its stream was silent for {seconds:g} s") from None
+        yield chunk
 
 
 async def _events(stream: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:

@@ -19,6 +19,8 @@ from podpool.core.settings import Settings
 
 SafeInt = Annotated[int, msgspec.Meta(ge=0, le=1 << 53)]
 """Not every JSON parser reads larger integers exactly."""
+TIMEOUT_HEADER = "request-timeout"
+"""For how many seconds the caller waits for the response; what has not begun by then is not processed."""
 
 
 class LedgerMessage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

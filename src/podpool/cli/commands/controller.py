@@ -13,9 +13,13 @@ from podpool.controller.settings import NO_SUBNET, ControllerSettings, parse_sca
 from podpool.core.errors import InvalidInput
 from podpool.core.settings import parse_settings
 from podpool.kube import crd_install
+from podpool.ledger.client import Timeouts
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.http import serving
+
+LEDGER_TIMEOUTS = Timeouts(deadline=120.0, repeat_unanswered=False)
+"""For an inventory; the controller ends other calls sooner, and decides itself what to repeat."""
 
 
 def run_controller(  # noqa: PLR0913  one for each option
@@ -49,7 +53,9 @@ def run_controller(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
 
     async def run() -> None:
-        connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file)
+        connecting = ledger_client(
+            ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, timeouts=LEDGER_TIMEOUTS
+        )
         async with kube_client(kubeconfig) as kube, connecting as client:
             clock, rng = SystemClock(), entropy.system_random()
             controller = Controller(

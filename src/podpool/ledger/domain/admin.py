@@ -114,7 +114,7 @@ class AdminService:
 
     async def token_rows(self) -> list[TokenRow]:
         """Return all tokens with their digests."""
-        return await self._store.read(lambda repo: repo.tokens())
+        return await self._store.query(lambda repo: repo.tokens())
 
     # Clusters
 
@@ -172,7 +172,7 @@ class AdminService:
         return await self._store.write(lambda repo: transaction(repo, self._clock.now(repo)))
 
     async def _read(self, transaction: Callable[[Repository, float], T]) -> T:
-        return await self._store.read(lambda repo: transaction(repo, self._clock.now(repo)))
+        return await self._store.query(lambda repo: transaction(repo, self._clock.now(repo)))
 
 
 def _parse_limit(text: str | None) -> int:

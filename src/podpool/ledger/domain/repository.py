@@ -215,11 +215,24 @@ class BatchTransaction(msgspec.Struct, Generic[A, T], frozen=True):
 
     function: Callable[[Repository, Sequence[A]], Sequence[T]]
     argument: A
+    weight: int = 1
+    """Its work, in items: large ones share no commit."""
 
     def __call__(self, repository: Repository) -> T:
         """Run it for this argument alone."""
         (value,) = self.function(repository, [self.argument])
         return value
+
+
+class LargeTransaction(msgspec.Struct, Generic[T], frozen=True):
+    """A transaction whose work is known, in items."""
+
+    function: Callable[[Repository], T]
+    weight: int
+
+    def __call__(self, repository: Repository) -> T:
+        """Run it."""
+        return self.function(repository)
 
 
 class Rollback(msgspec.Struct, frozen=True):
@@ -238,6 +251,16 @@ Listener = Callable[[Sequence[int]], None]
 """Called in the event loop with the subnets that a commit has changed."""
 
 
+class QueueState(msgspec.Struct, frozen=True):
+    """The transactions that wait for the writer, and what became of others."""
+
+    waiting: int = 0
+    dropped: int = 0
+    """Not run, because nobody waited for them any more."""
+    refused: int = 0
+    """Turned away, because the queue was full."""
+
+
 class LedgerStore(Protocol):
     """A database with one writer."""
 
@@ -250,11 +273,17 @@ class LedgerStore(Protocol):
     async def read(self, transaction: Callable[[Repository], T]) -> T:
         """Run a transaction that changes nothing."""
 
+    async def query(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a long transaction that changes nothing, outside of the writer; it sees every earlier commit."""
+
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""
 
     def clock(self, local: Clock) -> Clock:
         """Return the clock that all replicas share; if there is only one ledger, that of its machine."""
+
+    def queue(self) -> QueueState:
+        """Return the state of the queue."""
 
     def on_commit(self, callback: Callable[[int], None]) -> None:
         """Call a function after every commit with the size of its group, perhaps from another thread."""

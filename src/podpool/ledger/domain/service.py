@@ -26,7 +26,7 @@ from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.periodic_tasks import PeriodicTasks
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
-from podpool.ledger.domain.repository import BatchTransaction, LedgerStore, Repository, Rollback
+from podpool.ledger.domain.repository import BatchTransaction, LargeTransaction, LedgerStore, Repository, Rollback
 from podpool.ledger.domain.settle import settle_due
 from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.errors import LedgerError
@@ -181,7 +181,7 @@ class LedgerService:
 
     async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
         """Bring NCs to their desired state."""
-        return await self._write(BatchTransaction(self._reconcile, request))
+        return await self._write(BatchTransaction(self._reconcile, request, weight=len(request.items)))
 
     def _reconcile(
         self, repo: Repository, requests: Sequence[m.ReconcileRequest]
@@ -204,7 +204,7 @@ class LedgerService:
                 apply_inventory(repo, inventory, cluster, time=now)
             return inventory_response(repo, inventory, time=now)
 
-        return await self._write(transaction)
+        return await self._write(LargeTransaction(transaction, weight=len(inventory.network_containers)))
 
     async def network_containers(self, cluster: str) -> m.NetworkContainerList:
         """Return the open NCs of a cluster."""
@@ -215,7 +215,7 @@ class LedgerService:
             records = [nc_record(allocations[nc.subnet], nc) for nc in repo.ncs(cluster)]
             return m.NetworkContainerList(revision=repo.revision, network_containers=tuple(records))
 
-        return await self._store.read(transaction)
+        return await self._store.query(transaction)
 
     async def subnets(self) -> m.SubnetList:
         """Return all subnets."""
@@ -226,7 +226,7 @@ class LedgerService:
                 revision=repo.revision, subnets=tuple(subnet_state(repo, row, time=now) for row in repo.subnets())
             )
 
-        return await self._store.read(transaction)
+        return await self._store.query(transaction)
 
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Return one subnet."""

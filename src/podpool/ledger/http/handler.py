@@ -10,16 +10,20 @@ from typing import Any
 
 import msgspec
 
+from podpool.ledger.domain.deadline import within
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.errors import Invalid, LedgerError, RequestTimeout, RequestTooLarge
 from podpool.ledger.http.routes import Route, find_route
-from podpool.ledger.messages import SubnetChange
+from podpool.ledger.messages import TIMEOUT_HEADER, SubnetChange
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import BodyTimeout, BodyTooLarge, Request, Response, with_body
 
 log = get_logger(__name__)
 _JSON = {"content-type": "application/json"}
 _EVENTS = {"content-type": "text/event-stream", "cache-control": "no-store"}
+_DEFAULT_DEADLINE = 30.0
+"""Seconds that a caller waits if it does not state it."""
+_MAX_DEADLINE = 120.0
 _FIELD_PATH = re.compile(r" - at `\$?\.?(.*)`")
 """The path of the field in msgspec's error messages."""
 
@@ -47,11 +51,13 @@ class LedgerHandler:
         request = await receive_body(request, route)
         _reject_nul(request)
         message = _decode(request.body, route.request) if route.request else None
+        seconds = _deadline(request)
         result = route.handler(self._ledger, parameters, message)
         if route.stream:
             stream = _events(result)
             return Response(200, headers=_EVENTS, stream=stream, close=stream.aclose)
-        return Response(200, msgspec.json.encode(await result), headers=_JSON)
+        with within(seconds):
+            return Response(200, msgspec.json.encode(await result), headers=_JSON)
 
 
 async def receive_body(request: Request, route: Route) -> Request:
@@ -78,6 +84,20 @@ async def _events(changes: AsyncGenerator[SubnetChange | None, None]) -> AsyncGe
             yield b": heartbeat\n\n" if change is None else b"data: " + msgspec.json.encode(change) + b"\n\n"
     finally:
         await changes.aclose()
+
+
+def _deadline(request: Request) -> float:
+    """Return for how many seconds the caller waits."""
+    text = request.headers.get(TIMEOUT_HEADER)
+    if text is None:
+        return _DEFAULT_DEADLINE
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not seconds > 0:
+        raise Invalid(f"header {TIMEOUT_HEADER} is not a number of seconds", field=TIMEOUT_HEADER)
+    return min(seconds, _MAX_DEADLINE)
 
 
 def _checked_query(route: Route, query: Mapping[str, str]) -> dict[str, str]:

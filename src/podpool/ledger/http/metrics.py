@@ -47,7 +47,7 @@ class LedgerMetrics:
             registry=self._registry,
         )
         store.on_commit(group_sizes.observe)
-        for collector in (_SubnetCollector(status), _TaskCollector(status)):
+        for collector in (_SubnetCollector(status), _TaskCollector(status), _QueueCollector(store)):
             self._registry.register(collector)
 
     def counted(self, handler: Handler) -> Handler:
@@ -80,6 +80,21 @@ class LedgerMetrics:
         self._requests.labels(request.method if path != "other" else "other", path, status).inc()
         if path != "other":
             self._durations.labels(request.method, path).observe(seconds)
+
+
+class _QueueCollector(Collector):
+    """The queue of the writer."""
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+
+    def collect(self) -> Iterable[Metric]:
+        queue = self._store.queue()
+        yield GaugeMetricFamily("podpool_ledger_queue_depth", "Transactions that wait for a commit", queue.waiting)
+        dropped = "Transactions that were not run, because their callers had gone or their deadlines had passed"
+        yield CounterMetricFamily("podpool_ledger_transactions_dropped", dropped, queue.dropped)
+        refused = "Transactions that were turned away with status 503, because the queue was full"
+        yield CounterMetricFamily("podpool_ledger_transactions_refused", refused, queue.refused)
 
 
 class _SubnetCollector(Collector):

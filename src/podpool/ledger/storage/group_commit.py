@@ -1,7 +1,13 @@
-"""Group commit: transactions that wait for their commit, how a group of them is run, and who is notified of commits."""
+"""Group commit: transactions that wait for their commit, how a group of them is run, and who is notified of commits.
+
+What must hold under overload: a transaction whose caller has gone, or whose deadline has passed, is dropped and not
+run; the queue is bounded, and a caller beyond the bound is told at once when to come back; a large transaction does not
+share a commit, so that others are answered before it.
+"""
 
 import asyncio
 import itertools
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
@@ -9,7 +15,9 @@ from typing import Generic, TypeVar, cast
 
 import msgspec
 
-from podpool.ledger.domain.repository import BatchTransaction, Listener, Repository
+from podpool.ledger.domain.deadline import current_deadline
+from podpool.ledger.domain.repository import BatchTransaction, LargeTransaction, Listener, QueueState, Repository
+from podpool.ledger.errors import Unavailable
 
 T = TypeVar("T")
 
@@ -17,6 +25,12 @@ Transaction = Callable[[Repository], object]
 
 MAX_GROUP_SIZE = 64
 """Transactions in one commit. More showed no gain, and the first caller waits for the last."""
+MAX_GROUP_WEIGHT = 1_000
+"""Items in one commit, about 0.3 s: callers are answered after each commit."""
+MAX_QUEUED = 1_024
+"""Transactions that wait. More would wait for longer than their callers do."""
+_RETRY_AFTER = 1.0
+"""Seconds after which a caller that was turned away may come back: a full queue is empty by then, or nearly."""
 
 
 class TransactionResult(msgspec.Struct, Generic[T]):
@@ -72,6 +86,17 @@ class Job(msgspec.Struct, frozen=True):
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
 
+    @property
+    def abandoned(self) -> bool:
+        """Whether the caller has gone, or its deadline has passed."""
+        return self.future.done()
+
+    @property
+    def weight(self) -> int:
+        """The work, in items."""
+        transaction = self.transaction
+        return transaction.weight if isinstance(transaction, BatchTransaction | LargeTransaction) else 1
+
     def resolve(self, result: TransactionResult[object]) -> None:
         """Resolve the caller's future; must run in its loop."""
         if self.future.done():  # the caller was cancelled
@@ -82,10 +107,68 @@ class Job(msgspec.Struct, frozen=True):
             self.future.set_result(result.value)
 
 
-def new_job(transaction: Transaction) -> Job:
-    """Return a job whose caller waits in the running loop."""
-    loop = asyncio.get_running_loop()
-    return Job(transaction, loop, loop.create_future())
+class JobQueue:
+    """The jobs that wait for a writer, which may be in another thread."""
+
+    def __init__(self, wake: Callable[[], object]) -> None:
+        self._dropped = self._refused = 0
+        self._jobs: deque[Job] = deque()
+        self._lock = threading.Lock()
+        self._wake = wake
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    @property
+    def state(self) -> QueueState:
+        """The state for metrics."""
+        return QueueState(len(self._jobs), self._dropped, self._refused)
+
+    async def run(self, transaction: Callable[[Repository], T]) -> T:
+        """Queue a transaction and wait for its commit, until the deadline of the request."""
+        loop, deadline = asyncio.get_running_loop(), current_deadline()
+        job = Job(transaction, loop, loop.create_future())
+        self._add(job)
+        self._wake()
+        try:
+            async with asyncio.timeout_at(deadline.at(loop.time()) if deadline else None):
+                return cast("T", await job.future)
+        except TimeoutError:
+            late = f"no commit within {deadline.seconds:g} s, the deadline of the request" if deadline else ""
+            raise Unavailable(f"{late}: it may have been processed, repeat it") from None
+
+    def take(self, count: int) -> list[Job]:
+        """Take the jobs of the next commit: at most so many, and not more than one large one."""
+        taken: list[Job] = []
+        weight = 0
+        with self._lock:
+            while self._jobs and len(taken) < count:
+                if self._jobs[0].abandoned:
+                    self._jobs.popleft()
+                    self._dropped += 1
+                    continue
+                weight += self._jobs[0].weight
+                if taken and weight > MAX_GROUP_WEIGHT:
+                    break
+                taken.append(self._jobs.popleft())
+        return taken
+
+    def put_back(self, jobs: Sequence[Job]) -> None:
+        """Return jobs that were taken and not run, to be the next."""
+        with self._lock:
+            self._jobs.extendleft(reversed(jobs))
+
+    def _add(self, job: Job) -> None:
+        with self._lock:
+            if len(self._jobs) >= MAX_QUEUED:
+                waiting = [each for each in self._jobs if not each.abandoned]
+                self._dropped += len(self._jobs) - len(waiting)
+                self._jobs = deque(waiting)
+            if len(self._jobs) >= MAX_QUEUED:
+                self._refused += 1
+                full = f"{MAX_QUEUED} transactions wait for the database: nothing was changed, repeat the call later"
+                raise Unavailable(full, retry_after=_RETRY_AFTER)
+            self._jobs.append(job)
 
 
 class ChangeListeners:

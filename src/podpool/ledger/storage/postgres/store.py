@@ -13,24 +13,23 @@ written in between is that unknown; callers get an error that says so, and may r
 
 import asyncio
 import random
-from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeVar
 
 import asyncpg
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.domain.repository import Listener, Repair, Repository, Rollback
+from podpool.ledger.domain.repository import Listener, QueueState, Repair, Repository, Rollback
 from podpool.ledger.errors import LedgerError, Unavailable
 from podpool.ledger.storage.group_commit import (
     MAX_GROUP_SIZE,
     ChangeListeners,
     Job,
+    JobQueue,
     Transaction,
     TransactionResult,
-    new_job,
     run_group,
 )
 from podpool.ledger.storage.postgres.commit import refresh, write_changes
@@ -45,6 +44,7 @@ from podpool.ledger.storage.postgres.connection import (
 from podpool.ledger.storage.postgres.greenlet_bridge import greenlet_spawn
 from podpool.ledger.storage.postgres.history import LedgerLockRequired
 from podpool.ledger.storage.postgres.notify import NotificationListener
+from podpool.ledger.storage.postgres.reader import AnotherServer, PostgresReader, read_ledger_row
 from podpool.ledger.storage.postgres.repository import PostgresRepository
 from podpool.ledger.storage.postgres.row_cache import LedgerRow, RowCache
 from podpool.ledger.storage.postgres.server_clock import ServerClock, ServerTime
@@ -61,9 +61,9 @@ log = get_logger(__name__)
 _RECONNECT_TIMEOUT = 10.0
 """Seconds for which callers wait while the server is unreachable."""
 _RETRY_DELAY = 0.1
+_STOPPED = "the ledger has stopped: restart it"
 _MAX_CACHED_ROWS = 50_000
 """Beyond it the cache is dropped, and rows are read again when they are needed."""
-_LEDGER_COLUMNS = ", ".join(LedgerRow.__struct_fields__)
 
 _Results = Sequence[TransactionResult[object]]
 _Committed = tuple[_Results, Sequence[int]]
@@ -94,8 +94,9 @@ class PostgresStore:
         self._rng = rng
         self._repair: Repair | None = None
         self.server_time = ServerTime()
-        self._jobs: deque[Job] = deque()
         self._wake = asyncio.Event()
+        self._jobs = JobQueue(self._wake.set)
+        self._reader = PostgresReader(url)
         self._closing = False
         self._listeners = ChangeListeners()
         self._notifications = NotificationListener(url, self._listeners, replica=rng.getrandbits(63))
@@ -129,15 +130,25 @@ class PostgresStore:
     async def write(self, transaction: Callable[[Repository], T]) -> T:
         """Queue a transaction for the writer and wait for its commit."""
         if self._closing or self._writer.done():
-            raise LedgerError("the ledger has stopped: restart it")
-        job = new_job(transaction)
-        self._jobs.append(job)
-        self._wake.set()
-        return cast("T", await job.future)
+            raise LedgerError(_STOPPED)
+        return await self._jobs.run(transaction)
 
     async def read(self, transaction: Callable[[Repository], T]) -> T:
         """Run a transaction that changes nothing; it sees every earlier commit of any replica."""
         return await self.write(transaction)
+
+    async def query(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction on a connection of its own, beside the writer."""
+        if self._closing:
+            raise LedgerError(_STOPPED)
+        try:
+            return await self._reader.run(transaction)
+        except AnotherServer:  # the writer must repair the database first
+            return await self.read(transaction)
+
+    def queue(self) -> QueueState:
+        """Return the state of the queue."""
+        return self._jobs.state
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit of every replica; returns a function that removes it."""
@@ -154,12 +165,15 @@ class PostgresStore:
         self._wake.set()
         await self._writer
         await self._notifications.close()
+        await self._reader.close()
         await self._disconnect()
 
     async def _run(self) -> None:
         while True:
-            if self._jobs:
-                await self._commit(self._next_group())
+            if group := self._next_group():
+                await self._commit(group)
+            elif len(self._jobs):
+                continue
             elif self._writing or not (self._in_flight or self._closing):
                 self._wake.clear()
                 await self._wake.wait()
@@ -176,7 +190,7 @@ class PostgresStore:
         """Take all queued jobs; half of them if they can be written while the others run."""
         waiting = len(self._jobs)
         count = -(-waiting // 2) if self._usable_cache and not self._writing else waiting
-        return [self._jobs.popleft() for _ in range(min(MAX_GROUP_SIZE, count))]
+        return self._jobs.take(min(MAX_GROUP_SIZE, count))
 
     @property
     def _usable_cache(self) -> "tuple[Connection, RowCache] | None":
@@ -213,7 +227,7 @@ class PostgresStore:
         if not await self._finish_in_flight():
             return False
         self._cache = cache if cache.size < _MAX_CACHED_ROWS else None
-        self._jobs.extendleft(reversed(group[len(results) :]))
+        self._jobs.put_back(group[len(results) :])
         done = group[: len(results)]
         written = asyncio.create_task(self._write(connection, repo, done, results), name="ledger-commit")
         written.add_done_callback(lambda _: self._wake.set())
@@ -271,7 +285,7 @@ class PostgresStore:
     async def _commit_locked(self, group: Sequence[Job]) -> None:
         """Commit transactions while no other replica can write."""
         results, changed = await self._retry_locked([job.transaction for job in group])
-        self._jobs.extendleft(reversed(group[len(results) :]))
+        self._jobs.put_back(group[len(results) :])
         self._resolve(group, results, changed)
 
     def _resolve(self, group: Sequence[Job], results: _Results, changed: Sequence[int]) -> None:
@@ -399,10 +413,7 @@ def _refused(transactions: Sequence[Transaction], error: Exception) -> _Results:
 
 
 async def _lock(connection: "Connection") -> LedgerRow:
-    row = await connection.fetchrow(f"SELECT {_LEDGER_COLUMNS} FROM ledger FOR UPDATE")  # noqa: S608  our own names
-    if row is None:
-        raise _no_ledger()
-    return LedgerRow(**dict(row))
+    return await read_ledger_row(connection, "FOR UPDATE")
 
 
 def _no_ledger() -> LedgerError:

@@ -7,23 +7,22 @@ commit.
 """
 
 import asyncio
-import queue
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar, cast
 
-from podpool.ledger.domain.repository import Listener, Repair, Repository, Rollback
+from podpool.ledger.domain.repository import Listener, QueueState, Repair, Repository, Rollback
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.storage.group_commit import (
     MAX_GROUP_SIZE,
     ChangeListeners,
     Job,
+    JobQueue,
     Transaction,
     TransactionResult,
     call_in_loop,
-    new_job,
     run_group,
 )
 from podpool.ledger.storage.rollback_detector import (
@@ -32,10 +31,13 @@ from podpool.ledger.storage.rollback_detector import (
     RollbackDetector,
     detect_rollback,
 )
+from podpool.ledger.storage.sqlite.reader import SqliteReader
 from podpool.ledger.storage.sqlite.repository import SqliteRepository, connect
 from podpool.runtime.clock import Clock
 
 T = TypeVar("T")
+
+_STOPPED = "the ledger has stopped: restart it"
 
 
 class _Store:
@@ -67,6 +69,14 @@ class _Store:
     def clock(self, local: Clock) -> Clock:
         """Return the clock of this machine."""
         return local
+
+    async def query(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction that changes nothing and may be long."""
+        return await self.read(transaction)
+
+    def queue(self) -> QueueState:
+        """Return the state of the queue."""
+        return QueueState()
 
     def on_commit(self, callback: Callable[[int], None]) -> None:
         """Call a function after every commit with the size of its group, in the thread of the writer."""
@@ -116,17 +126,28 @@ class SqliteStore(_Store):
         path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._detector = FileRollbackDetector(path)
         super().__init__(_Writer(str(path), detector=self._detector))
-        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
+        self._wake = threading.Event()
+        self._closing = False
+        self._jobs = JobQueue(self._wake.set)
+        self._reader = SqliteReader(path)
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
     async def write(self, transaction: Callable[[Repository], T]) -> T:
         """Queue a transaction for the writer and wait for its commit."""
         if not self._thread.is_alive():
-            raise LedgerError("the ledger has stopped: restart it")
-        job = new_job(transaction)
-        self._jobs.put(job)
-        return cast("T", await job.future)
+            raise LedgerError(_STOPPED)
+        return await self._jobs.run(transaction)
+
+    async def query(self, transaction: Callable[[Repository], T]) -> T:
+        """Run a transaction on a connection of its own, beside the writer."""
+        if self._closing:
+            raise LedgerError(_STOPPED)
+        return await self._reader.run(transaction)
+
+    def queue(self) -> QueueState:
+        """Return the state of the queue."""
+        return self._jobs.state
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit, in the running loop; returns a function that removes it."""
@@ -134,21 +155,22 @@ class SqliteStore(_Store):
 
     async def close(self) -> None:
         """Complete the queued transactions and close the files."""
-        self._jobs.put(None)
+        self._closing = True
+        self._wake.set()
         await asyncio.to_thread(self._thread.join)
+        await asyncio.to_thread(self._reader.close)
         self._writer.close()
         self._detector.close()
 
     def _run(self) -> None:
-        while first := self._jobs.get():
-            jobs = [first]
-            while len(jobs) < MAX_GROUP_SIZE and not self._jobs.empty():
-                following = self._jobs.get()
-                if following is None:
-                    self._jobs.put(None)
-                    break
-                jobs.append(following)
-            self._commit(jobs)
+        while True:
+            self._wake.clear()
+            if jobs := self._jobs.take(MAX_GROUP_SIZE):
+                self._commit(jobs)
+            elif self._closing:
+                return
+            elif not len(self._jobs):
+                self._wake.wait()
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         try:
