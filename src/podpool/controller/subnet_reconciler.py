@@ -18,6 +18,7 @@ from podpool.controller.scaler_policy import PublishedSubnet, published_subnet
 from podpool.core.errors import PodpoolError
 from podpool.core.quantities import show_share
 from podpool.core.scaling import Scaler
+from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiAlreadyExists
 from podpool.kube.expectations import Expectations
 from podpool.kube.workqueue import Requeue
@@ -27,6 +28,9 @@ from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 
 log = get_logger(__name__)
+
+MAX_RECONNECT_DELAY = 5.0
+"""Seconds between two attempts to open the ledger's change stream, at most."""
 
 
 class SubnetReconciler:
@@ -92,15 +96,19 @@ class SubnetReconciler:
 
     async def follow(self, cluster: str, on_change: Callable[[SubnetChange], None]) -> None:
         """Follow the ledger's change stream, and reconnect when it ends."""
+        backoff = Backoff(
+            rng=self._deps.rng, base=self._deps.settings.common.growth_max_delay, maximum=MAX_RECONNECT_DELAY
+        )
         while True:
             try:
                 async with aclosing(self._deps.ledger.changes(cluster)) as changes:
                     async for change in changes:
+                        backoff.reset()
                         self.on_state(change.state)
                         on_change(change)
             except PodpoolError as error:
                 log.info("ledger change stream ended, reconnecting", error=error)
-            await asyncio.sleep(self._deps.settings.common.growth_max_delay)
+            await backoff.wait()
 
     async def poll(self) -> None:
         """Poll the ledger, in addition to the stream."""

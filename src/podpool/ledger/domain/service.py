@@ -5,7 +5,6 @@ share one store. Administrative calls are in `admin`.
 """
 
 import asyncio
-import itertools
 import random
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from podpool.ledger import messages as m
 from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.allocator import SubnetTransaction
+from podpool.ledger.domain.change_feed import ChangeFeed
 from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
@@ -40,8 +39,6 @@ log = get_logger(__name__)
 _TIMER_INTERVAL = 1.0
 """How late the end of a cooldown or a hold may be processed."""
 _HISTORY_INTERVAL = 10.0
-_HEARTBEAT_INTERVAL = 15.0
-"""A stream without changes sends a heartbeat at this interval."""
 _UTILIZATION_EXPIRY = 600.0
 """Seconds after the last request in which a subnet's utilization is refreshed."""
 
@@ -113,10 +110,8 @@ class LedgerService:
         self._rng = rng
         self._settings = settings or LedgerSettings()
         self._utilization = UtilizationCache(store, clock=self._clock, interval=self._settings.utilization_refresh)
+        self._feed = ChangeFeed(store, clock=self._clock)
         self.tasks = PeriodicTasks()
-        self._streams: dict[int, asyncio.Event] = {}
-        self._stream_ids = itertools.count()
-        self._stopped = False
         self.admin = AdminService(
             store,
             clock=self._clock,
@@ -147,9 +142,7 @@ class LedgerService:
 
     def stop(self) -> None:
         """End every stream; clients reconnect to another replica."""
-        self._stopped = True
-        for wake_up in self._streams.values():
-            wake_up.set()
+        self._feed.stop()
 
     async def run_due_timers(self) -> None:
         """Settle the subnets whose timer has expired: cooldowns, holds, notices."""
@@ -238,48 +231,9 @@ class LedgerService:
         """Return the utilization of a subnet."""
         return [await self._utilization.get(name)]
 
-    async def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
-        """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat.
-
-        Changes that a slow client has not read are merged: it receives the latest state once.
-        """
-        pending: dict[int, None] = {}
-        wake_up = asyncio.Event()
-
-        def on_change(numbers: Sequence[int]) -> None:
-            pending.update(dict.fromkeys(numbers))
-            wake_up.set()
-
-        unsubscribe = self._store.subscribe(on_change)
-        stream_id = next(self._stream_ids)
-        self._streams[stream_id] = wake_up
-        sent: dict[int, m.SubnetChange] = {}
-        try:
-            on_change(await self._store.read(lambda repo: [row.number for row in repo.subnets()]))
-            while not self._stopped:
-                wake_up.clear()
-                for number in list(pending):
-                    del pending[number]
-                    change = await self._store.read(partial(self._change, number=number, cluster=cluster))
-                    update = _update(sent, number, change)
-                    if update is not None:
-                        yield update
-                try:
-                    async with asyncio.timeout(_HEARTBEAT_INTERVAL):
-                        await wake_up.wait()
-                except TimeoutError:
-                    yield None
-        finally:
-            unsubscribe()
-            del self._streams[stream_id]
-
-    def _change(self, repo: Repository, number: int, cluster: str) -> m.SubnetChange | None:
-        try:
-            row = repo.subnet_by_number(number)
-        except LookupError:  # deleted
-            return None
-        subnet = SubnetTransaction(repo, row, time=self._clock.now(repo))
-        return m.SubnetChange(state=subnet.state, servable=tuple(subnet.servable(cluster)))
+    def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
+        """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat."""
+        return self._feed.follow(cluster)
 
     async def _write(self, transaction: Callable[[Repository], T | LedgerError]) -> T:
         """Run a transaction that may return an error, so that its changes are committed nevertheless."""
@@ -289,16 +243,3 @@ class LedgerService:
         return result
 
 
-def _update(sent: dict[int, m.SubnetChange], number: int, change: m.SubnetChange | None) -> m.SubnetChange | None:
-    """Return the event to send for a subnet, if any; `change` is None once it is deleted."""
-    last = sent.pop(number, None)
-    if change is None:
-        return None if last is None else msgspec.structs.replace(last, servable=(), removed=True)
-    sent[number] = change
-    return change if last is None or _relevant(last) != _relevant(change) else None
-
-
-def _relevant(change: m.SubnetChange) -> object:
-    """Return what makes a change worth an event: not every grant, and not the time."""
-    state, conditions = change.state, (change.state.exhausted, change.state.frozen, change.state.draining)
-    return state.subnet, state.scaler, state.waiting, state.waiting_for_buffer, conditions, change.servable
