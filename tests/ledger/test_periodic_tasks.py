@@ -12,8 +12,7 @@ from parts.polling import until
 from parts.postgres import Postgres
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.service import LedgerService
-from podpool.ledger.http.handler import LedgerHandler
-from podpool.ledger.http.metrics import MetricsMiddleware
+from podpool.ledger.http.app import build_app
 from podpool.ledger.messages import SubnetName, SubnetSpec
 from podpool.ledger.storage.postgres.store import PostgresStore
 from podpool.runtime.clock import SystemClock
@@ -67,8 +66,8 @@ def is_due(repo: Repository, name: SubnetName) -> bool:
 
 
 async def metrics_page(harness: LedgerHarness) -> str:
-    page = MetricsMiddleware(LedgerHandler(harness.ledger), harness.ledger, harness.store)
-    response = await page(Request(method="GET", path="/metrics"))
+    app = build_app(harness.ledger, harness.store, clock=harness.clock)
+    response = await app.health(Request(method="GET", path="/metrics"))
     return (await response.read()).decode()
 
 

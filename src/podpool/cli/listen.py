@@ -1,9 +1,18 @@
 """Where a service listens: address, port and certificate."""
 
+import asyncio
+import ipaddress
 import ssl
+from pathlib import Path
 
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_count
+from podpool.runtime.logging import get_logger
+
+log = get_logger(__name__)
+
+RELOAD_INTERVAL = 10.0
+"""Seconds between two looks at the files of a certificate."""
 
 
 def parse_listen(text: str, *, option: str = "--listen") -> tuple[str, int]:
@@ -27,6 +36,51 @@ def server_tls(certificate: str, key: str) -> ssl.SSLContext | None:
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput("--tls-cert", certificate, f"cannot be loaded with --tls-key: {error}") from None
     return context
+
+
+async def reload_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load the certificate again when its files change; new connections get it, unless the pair is invalid."""
+    loaded = _state_of(certificate, key)
+    while True:
+        await asyncio.sleep(RELOAD_INTERVAL)
+        found = _state_of(certificate, key)
+        if found == loaded:
+            continue
+        try:
+            server_tls(certificate, key)  # first apart: a pair that does not fit would spoil the context
+            context.load_cert_chain(certificate, key or None)
+        except (InvalidInput, OSError) as error:
+            log.warning("new certificate not loaded, the former one stays in use", error=error)
+        else:
+            log.info("certificate reloaded", file=certificate)
+        loaded = found
+
+
+def warn_of_plain_http(host: str, tls: ssl.SSLContext | None) -> None:
+    """Log a warning if tokens pass a network unencrypted."""
+    if tls is None and not _is_loopback(host):
+        remedy = "set --tls-cert and --tls-key, or listen on 127.0.0.1 behind a proxy with TLS"
+        log.warning("plain HTTP on a non-loopback address, tokens can be read on the network", host=host, remedy=remedy)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _state_of(*files: str) -> list[tuple[int, int, int] | None]:
+    """Return what changes with the content of files."""
+    states: list[tuple[int, int, int] | None] = []
+    for file in filter(None, files):
+        try:
+            found = Path(file).stat()
+        except OSError:
+            states.append(None)
+        else:
+            states.append((found.st_mtime_ns, found.st_ino, found.st_size))
+    return states
 
 
 def url(scheme: str, host: str, port: int) -> str:

@@ -66,6 +66,7 @@ class HttpTransport:
         connect_timeout: float = 10.0,
     ) -> None:
         self.base = _address(base)
+        self._peer = str(self.base.with_user(None))  # for errors, which are logged
         self._headers = headers
         self._proxy = proxy
         self._server_name = server_name
@@ -89,7 +90,7 @@ class HttpTransport:
                 server_hostname=self._server_name,
             )
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
+            raise Unreachable(self._peer, str(error) or type(error).__name__) from error
         headers = {name.lower(): value for name, value in answer.headers.items()}
         return Response(answer.status, headers=headers, stream=self._chunks(answer), close=_closer(answer))
 
@@ -126,7 +127,7 @@ class HttpTransport:
             async for chunk in answer.content.iter_any():
                 yield chunk
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise Unreachable(str(self.base), str(error) or type(error).__name__) from error
+            raise Unreachable(self._peer, str(error) or type(error).__name__) from error
 
 
 def _address(text: str) -> URL:

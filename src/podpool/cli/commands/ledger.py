@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import BinaryIO, cast
 
 from podpool.cli.errors import FAILED
-from podpool.cli.listen import parse_listen, server_tls, url
+from podpool.cli.listen import parse_listen, reload_certificate, server_tls, url, warn_of_plain_http
 from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
@@ -52,12 +52,15 @@ def serve_ledger(  # noqa: PLR0913  one for each option
     )
 
     async def run() -> None:
+        warn_of_plain_http(host, tls)
         store = await location.open(rng=rng)
         ledger = LedgerService(store, clock=store.clock(clock), rng=rng, settings=settings)
         try:
             await ledger.start()
             secret = admin_token(Path(admin_token_file or f"{location.path_prefix}.admin-token"), rng=rng)
-            await ledger.admin.accept_admin(secret)
+            if not await ledger.admin.accept_admin(secret):
+                remedy = "remove its file and restart, and a new one is created"
+                log.warning("the admin token of --admin-token-file was revoked", remedy=remedy)
             app = build_app(ledger, store, clock=clock)
             await app.status.refresh()
             api = serving(app.api, host=host, port=port, tls=tls, grace=GRACE, limits=LIMITS, read_bodies=False)
@@ -70,6 +73,8 @@ def serve_ledger(  # noqa: PLR0913  one for each option
                     async with asyncio.TaskGroup() as group:
                         group.create_task(ledger.run())
                         group.create_task(app.status.run())
+                        if tls:
+                            group.create_task(reload_certificate(tls, tls_cert, tls_key))
                 finally:
                     ledger.stop()
         finally:

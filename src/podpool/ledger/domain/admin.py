@@ -94,9 +94,9 @@ class AdminService:
         secret = tokens.new_secret(self._rng)
         return await self._write(lambda repo, time: tokens.create_token(repo, request, secret=secret, time=time))
 
-    async def accept_admin(self, secret: str) -> None:
-        """Make the admin token beside the database valid."""
-        await self._write(lambda repo, time: tokens.accept_admin(repo, secret, time=time))
+    async def accept_admin(self, secret: str) -> bool:
+        """Make the admin token beside the database valid, unless it was revoked."""
+        return await self._write(lambda repo, time: tokens.accept_admin(repo, secret, time=time))
 
     async def revoke_token(self, name: str) -> am.TokenInfo:
         """Revoke a token."""

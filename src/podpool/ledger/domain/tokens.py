@@ -54,13 +54,16 @@ def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, 
     return replace(token_info(repo, row), secret=secret)
 
 
-def accept_admin(repo: Repository, secret: str, *, time: float) -> None:
-    """Make the admin token beside the database valid, whatever the database says about it."""
+def accept_admin(repo: Repository, secret: str, *, time: float) -> bool:
+    """Make the admin token beside the database valid; returns False if it was revoked, which stays so."""
     id_ = _id_of(secret)
     row = repo.token(id_)
-    if row is None or row.revoked or row.digest != _digest(secret):
+    if row is not None and row.revoked:
+        return False
+    if row is None or row.digest != _digest(secret):
         admin = TokenRow(id=id_, name=f"admin-{id_}", digest=_digest(secret), created_at=time, admin=True)
         _put(repo, admin, "accepted", time=time)
+    return True
 
 
 def revoke_token(repo: Repository, name: str, *, time: float) -> TokenInfo:

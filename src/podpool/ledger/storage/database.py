@@ -5,7 +5,7 @@ import random
 import sqlite3
 from pathlib import Path
 from typing import BinaryIO, Protocol
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 from podpool.core.errors import InvalidInput
 from podpool.ledger.domain.repository import LedgerStore
@@ -14,6 +14,7 @@ from podpool.ledger.storage.sqlite import backup
 from podpool.ledger.storage.sqlite.store import SqliteStore
 
 DEFAULT_URL = "sqlite:///var/lib/podpool/ledger.db"
+_SHOWN_PARAMETERS = frozenset({"host", "port", "dbname", "database", "user", "sslmode"})
 _FORMS = "use sqlite:///var/lib/podpool/ledger.db or postgresql://user@host/name"
 
 
@@ -103,6 +104,9 @@ class _PostgresDatabase:
 
 
 def _without_password(url: str) -> str:
+    """Return a URL without its secrets: the password, and parameters other than those that name the server."""
     parts = urlsplit(url)
     name, at, host = parts.netloc.rpartition("@")
-    return urlunsplit(parts._replace(netloc=f"{name.partition(':')[0]}{at}{host}"))
+    query = [pair for pair in parse_qsl(parts.query) if pair[0] in _SHOWN_PARAMETERS]
+    shown = parts._replace(netloc=f"{name.partition(':')[0]}{at}{host}", query=urlencode(query, safe=",/:"))
+    return urlunsplit(shown)
