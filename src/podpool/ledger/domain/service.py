@@ -241,5 +241,3 @@ class LedgerService:
         if isinstance(result, LedgerError):
             raise result
         return result
-
-
