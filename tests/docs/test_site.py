@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 LOADED = {"link": "href", "script": "src", "img": "src", "iframe": "src", "source": "srcset"}
 """Elements and attributes that load a resource."""
 
-pytestmark = pytest.mark.integration
+# The group makes all tests read one site: each worker would build its own.
+pytestmark = [pytest.mark.integration, pytest.mark.xdist_group("site")]
 
 
 @pytest.fixture(scope="module")
