@@ -16,6 +16,8 @@ from tests.controller.slices.slice_env import FakeAgent, SliceEnv
 RunScenario = Callable[[Callable[[SliceEnv], Coroutine[Any, Any, None]]], None]
 
 SLOW = Settings(utilization_poll=0.2, fence=3.0, confirmation_interval=1.0, clock_error=0.1, node_gc_delay=5.0)
+REPORTED_AFTER = 3.0
+"""Seconds after which silent nodes are reported, where a test on a real API server waits for the report."""
 
 
 async def attach(env: SliceEnv) -> None:
@@ -259,7 +261,11 @@ class TestSignsOfARestore:
 
         run_scenario(scenario)
 
-    def test_an_operator_excuses_a_silent_node(self, run_scenario: RunScenario) -> None:
+    def test_an_operator_excuses_a_silent_node(
+        self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(inventory, "STARTUP_TIMEOUT", REPORTED_AFTER)
+
         async def scenario(env: SliceEnv) -> None:
             controller = env.start()
             await attach(env)
@@ -332,8 +338,11 @@ class TestSignsOfARestore:
 
         run_scenario(scenario)
 
-    def test_a_node_without_an_agent_does_not_block_for_ever(self, run_scenario: RunScenario) -> None:
+    def test_a_node_without_an_agent_does_not_block_for_ever(
+        self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         """No agent has ever reported from it, nothing was confirmed to it, and its kubelet reports that it is ready."""
+        monkeypatch.setattr(inventory, "STARTUP_TIMEOUT", REPORTED_AFTER)
 
         async def scenario(env: SliceEnv) -> None:
             name = await env.take_first_slice()
