@@ -23,7 +23,7 @@ up: .venv/.runtime ## run the demo cluster on this machine; OPTIONS="--step" pas
 
 test: .venv/.dev parts sim ## run all tests, including those on real components
 	@HYPOTHESIS_PROFILE=ci $(PYTEST) -n 2 $(COVERED) --cov --cov-report=term
-	@HYPOTHESIS_PROFILE=ci $(PYTEST) -n 3 $(COVERED:%=--ignore=%)
+	@HYPOTHESIS_PROFILE=ci $(PYTEST) -n 4 $(COVERED:%=--ignore=%)
 
 test-fast: .venv/.dev ## run the unit tests: no processes, no real components; about a minute
 	@HYPOTHESIS_PROFILE=fast $(PYTEST) -n 2 -m "not real and not integration and not simulation"

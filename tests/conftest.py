@@ -34,7 +34,7 @@ settings.register_profile("soak", settings.get_profile("dev"), max_examples=int(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # xdist starts groups in this order (--no-loadscope-reorder): those that take longest first, single tests last. Most of
-# them wait for a component, so there is a worker more than there are cores.
+# them wait for a component, so there are two workers more than cores, one for each of the four longest groups.
 GROUPS = ("cluster", "controllers", "postgres", "control-plane", "installation", "shim", "fuzz", "demo")
 
 
