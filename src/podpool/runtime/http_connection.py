@@ -3,7 +3,7 @@
 A client that stops in the middle costs a connection for a limited time only: while it sends a request head or a body,
 between two requests, and while it does not read a response. When the limit of connections is reached, the one that has
 waited longest for a request is closed: first one that has never sent a request, so that idle connections of strangers
-keep nobody out.
+keep no caller out.
 """
 
 import asyncio
@@ -147,7 +147,7 @@ class _RejectedConnection(asyncio.Protocol):
 
 
 async def continue_later(_: web.Request) -> None:
-    """Answer no `Expect: 100-continue` yet: `read_body` does, once somebody wants the body."""
+    """Answer no `Expect: 100-continue` yet: `read_body` does, once the body is read."""
 
 
 async def read_body(incoming: web.Request, limits: ServerLimits, max_bytes: int) -> bytes:

@@ -1,7 +1,7 @@
 """Change streams: a change is computed once, in one transaction, and passed to all followers.
 
 No task of its own: of the followers that wait, one is woken by a commit and computes what changed for all. So a client
-that does not read its stream holds nobody up. Changes that a slow client has not read are merged: it receives the
+that does not read its stream delays no other. Changes that a slow client has not read are merged: it receives the
 latest state once.
 """
 

@@ -256,7 +256,7 @@ class QueueState(msgspec.Struct, frozen=True):
 
     waiting: int = 0
     dropped: int = 0
-    """Not run, because nobody waited for them any more."""
+    """Not run, because their callers had gone or their deadlines had passed."""
     refused: int = 0
     """Turned away, because the queue was full."""
 

@@ -79,7 +79,7 @@ class PostgresReader:
 
 
 async def read_ledger_row(connection: "Connection", lock: str = "") -> LedgerRow:
-    """Read the one row of table `ledger`, and lock it if told to."""
+    """Read the one row of table `ledger`; with `FOR UPDATE` as lock, also lock it."""
     row = await connection.fetchrow(f"SELECT {_LEDGER_COLUMNS} FROM ledger {lock}")  # noqa: S608  our own names
     if row is None:
         raise LedgerError("table ledger is empty: restore a backup, or use another database")
