@@ -2,9 +2,8 @@
 
 Every call may be repeated: after `Unreachable` it is unknown whether it was processed, and the same request with the
 same term and number is then processed once, or returns the current state. With `Timeouts` the client sets a deadline,
-which the ledger is told, and retries what it may; without, both are up to the caller. A ledger that turns a call away
-says when to come back (Retry-After): the client adds jitter, so that not all come back together. Errors of the ledger
-are raised as `LedgerError`.
+which it sends to the ledger, and retries what it may; without, both are up to the caller. To the time of a Retry-After
+it adds jitter, so that not all clients return together. Errors of the ledger are raised as `LedgerError`.
 """
 
 import asyncio

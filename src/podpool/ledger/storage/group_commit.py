@@ -1,8 +1,8 @@
 """Group commit: transactions that wait for their commit, how a group of them is run, and who is notified of commits.
 
 What must hold under overload: a transaction whose caller has gone, or whose deadline has passed, is dropped and not
-run; the queue is bounded, and a caller beyond the bound is told at once when to come back; a large transaction does not
-share a commit, so that others are answered before it.
+run; the queue is bounded, and a caller beyond the bound is refused at once with Retry-After; a large transaction does
+not share a commit, so that others are answered before it.
 """
 
 import asyncio
