@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 
 from podpool.agent.demand import AddRequest, PodDemand
-from podpool.agent.records import Assignment, PodIdentity, PoolGrant
+from podpool.agent.records import GrantAssignment, PodIdentity, PoolGrant
 from podpool.api.builtin import Pod, PodAnnotations, PodMeta, PodSpec, PodStatus
 from podpool.cni.protocol import Attachment
 
@@ -28,9 +28,9 @@ def identity(name: str, *, uid: str = "") -> PodIdentity:
     return PodIdentity(namespace="default", name=name, uid=uid)
 
 
-def assignment(user: PodIdentity) -> Assignment:
+def assignment(user: PodIdentity) -> GrantAssignment:
     grant = PoolGrant(id="g", address="10.0.0.9", since=0.0)
-    return Assignment(grant=grant, attachment=Attachment(container_id="c", ifname="eth0"), pod=user)
+    return GrantAssignment(grant=grant, attachment=Attachment(container_id="c", ifname="eth0"), pod=user)
 
 
 def unserved(*pods: Pod, assigned: tuple[PodIdentity, ...] = ()) -> int:

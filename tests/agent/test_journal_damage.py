@@ -14,7 +14,7 @@ from podpool.agent.records import (
     NCAccepted,
     NCAdopted,
     NodeConfirmed,
-    SliceState,
+    SliceSnapshot,
     Snapshot,
     Unassigned,
 )
@@ -85,7 +85,7 @@ class TestRecordThatCannotBeApplied:
 
     def test_no_part_of_the_state_keeps_it(self) -> None:
         """The pool can apply this snapshot, and is asked first; the slices cannot."""
-        slice_state = SliceState(assignment="a", name="n", network="x", range="not a range", slice="not a range")
+        slice_state = SliceSnapshot(assignment="a", name="n", network="x", range="not a range", slice="not a range")
         snapshot = msgspec.structs.replace(opened(written(*HISTORY)).snapshot(), slices=(slice_state,))
         assert snapshot.nc
         file = SnapshotFile(journal_format=FORMAT, podpool="1.0", segment=2, state=snapshot)

@@ -8,8 +8,8 @@ from podpool.agent.pool import Pool
 from podpool.agent.records import (
     AnyRecord,
     Assigned,
-    Assignment,
     CooldownForced,
+    GrantAssignment,
     LostGrantsCleared,
     NCAccepted,
     NCAdopted,
@@ -147,7 +147,7 @@ class TestTransitions:
     def test_other_transitions_are_refused(self) -> None:
         pool = after(pool_of(1), release("g1"))
         with pytest.raises(InvalidTransition, match="g1 is PendingRelease and cannot become Assigned"):
-            pool.grants.assign([Assignment(grant=pool.pending_release["g1"], attachment=A)])
+            pool.grants.assign([GrantAssignment(grant=pool.pending_release["g1"], attachment=A)])
 
 
 class TestStatus:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from parts.daemon import Daemon
     from parts.node import Node
-    from podpool.agent.records import Assignment
+    from podpool.agent.records import GrantAssignment
     from tests.cluster.conftest import World
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.timeout(900)]
@@ -235,19 +235,19 @@ def expect_released(node: Node, lost: set[str], living: Sequence[Living], lost_a
         pytest.fail(f"{node.name}: {len(left)} of {len(lost)} have an address after {seconds:.0f} s: {left[:5]}")
 
 
-def held(node: Node) -> dict[str, Assignment]:
+def held(node: Node) -> dict[str, GrantAssignment]:
     """The sandboxes that have an address, according to the agent's journal."""
     return {each.attachment.container_id: each for each in replayed(state(node), Pool()).assigned.values()}
 
 
-def of_pods(node: Node, pods: Collection[str]) -> dict[str, Assignment]:
+def of_pods(node: Node, pods: Collection[str]) -> dict[str, GrantAssignment]:
     """The sandboxes of Pods, one for each."""
     found = {sandbox: each for sandbox, each in held(node).items() if each.pod.name in pods}
     assert sorted(pods) == sorted(each.pod.name for each in found.values())
     return found
 
 
-def addresses(assignments: Iterable[Assignment]) -> dict[str, str]:
+def addresses(assignments: Iterable[GrantAssignment]) -> dict[str, str]:
     """The address in each network namespace, by its name."""
     return {each.netns.rpartition("/")[2]: each.grant.address for each in assignments}
 

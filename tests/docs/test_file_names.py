@@ -1,6 +1,7 @@
-"""Modules that pages name exist, and the file map has every module."""
+"""Modules that pages name exist, the file map has every module, and a public class name names one class."""
 
 import re
+from collections import Counter
 
 import pytest
 
@@ -21,3 +22,12 @@ def test_a_module_named_by_the_architecture_page_exists() -> None:
     paths = [SOURCE.joinpath(*name.split(".")) for name in names]
     assert paths
     assert [] == [str(path) for path in paths if not (path.is_dir() or path.with_suffix(".py").exists())]
+
+
+def test_a_public_class_name_names_one_class() -> None:
+    names = (
+        name
+        for file in SOURCE.rglob("*.py")
+        for name in re.findall(r"^class ([A-Z]\w*)", file.read_text(), re.MULTILINE)
+    )
+    assert {} == {name: count for name, count in Counter(names).items() if count > 1}

@@ -13,7 +13,7 @@ from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
-from podpool.agent.records import Assignment, PodIdentity
+from podpool.agent.records import GrantAssignment, PodIdentity
 from podpool.api.builtin import Pod
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address
@@ -73,7 +73,7 @@ class AddQueue(Generic[Q, A]):
             waiter.answer.set_result(answer)
 
 
-Assignments: TypeAlias = tuple[Assignment, ...]
+Assignments: TypeAlias = tuple[GrantAssignment, ...]
 """What a sandbox gets: one address of each NC and family."""
 
 
@@ -99,7 +99,7 @@ class PodDemand:
         """Do not count a Pod until its next sandbox sends an ADD."""
         self._deleted.add(pod.key)
 
-    def unserved(self, pods: Iterable[Pod], assigned: Iterable[Assignment]) -> int:
+    def unserved(self, pods: Iterable[Pod], assigned: Iterable[GrantAssignment]) -> int:
         """Return the number of Pods that need an address and have none, and of sandboxes that wait for one."""
         users = [each.pod for each in assigned]
         waiting = [each.pod for each in self.queue.waiting().values()]

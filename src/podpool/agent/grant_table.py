@@ -21,7 +21,7 @@ from itertools import chain
 
 import msgspec
 
-from podpool.agent.records import Assignment, PoolGrant, Snapshot
+from podpool.agent.records import GrantAssignment, PoolGrant, Snapshot
 from podpool.cni.protocol import Attachment
 from podpool.core.errors import PodpoolError
 
@@ -63,7 +63,7 @@ class GrantTable:
         """Never used, in the order in which they were granted."""
         self.used: dict[str, PoolGrant] = {}
         """Used before, in the order of their last use."""
-        self.assigned: dict[str, Assignment] = {}
+        self.assigned: dict[str, GrantAssignment] = {}
         self.pending_release: dict[str, PoolGrant] = {}
         self._by_attachment: dict[Attachment, tuple[str, ...]] = {}
 
@@ -92,7 +92,7 @@ class GrantTable:
         cooled = bisect_right(used, now, key=lambda each: each.since + cooldown)
         return used[:cooled], used[cooled:]
 
-    def assignments_of(self, attachment: Attachment) -> tuple[Assignment, ...]:
+    def assignments_of(self, attachment: Attachment) -> tuple[GrantAssignment, ...]:
         """Return what a sandbox uses."""
         return tuple(self.assigned[grant] for grant in self._by_attachment.get(attachment, ()))
 
@@ -104,7 +104,7 @@ class GrantTable:
         if used:
             self.used = by_id(sorted((*self.used.values(), *used), key=lambda each: each.since))
 
-    def assign(self, assignments: Iterable[Assignment]) -> None:
+    def assign(self, assignments: Iterable[GrantAssignment]) -> None:
         """Assign free grants to a sandbox."""
         for each in assignments:
             self._take(each.grant.id, to=ASSIGNED)
@@ -168,7 +168,7 @@ class GrantTable:
         for each in record.assigned:
             self._insert(each)
 
-    def _insert(self, assignment: Assignment) -> None:
+    def _insert(self, assignment: GrantAssignment) -> None:
         grant, attachment = assignment.grant.id, assignment.attachment
         self.assigned[grant] = assignment
         self._by_attachment[attachment] = (*self._by_attachment.get(attachment, ()), grant)

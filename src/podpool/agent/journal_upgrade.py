@@ -26,7 +26,7 @@ from typing import Any, Union, get_args, get_origin
 import msgspec
 
 from podpool.agent.network_container import interface_of
-from podpool.agent.records import Assignment, PoolGrant, Snapshot
+from podpool.agent.records import GrantAssignment, PoolGrant, Snapshot
 from podpool.api.azure import NetworkContainer
 from podpool.core.errors import InvalidInput
 
@@ -61,7 +61,7 @@ FORMER_LINES: Mapping[str, tuple[str, str]] = {
 FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {
     "Attachment": {"container_id": "containerID"},
     "PoolGrant": {"doubted": "use_assumed", "container": "nc"},
-    "Assignment": {"owner": "attachment", "dropped": "revoked"},
+    "GrantAssignment": {"owner": "attachment", "dropped": "revoked"},
     "NCAdopted": {"container": "nc", "suspect": "incomplete"},
     "NCAccepted": {"container": "nc"},
     "NCRemoved": {"container": "nc"},
@@ -84,7 +84,7 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {
     "SliceUnassigned": {"slots": "addresses"},
     "SliceCooledDown": {"slots": "addresses"},
     "PastUse": {"tenant": "holder"},
-    "SliceState": {
+    "SliceSnapshot": {
         "lease": "assignment",
         "unsure": "recovering",
         "doubted_at": "cooldown_forced_at",
@@ -107,13 +107,13 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = {
     "SharedAllocation": {"sandbox": "attachment", "leaving": "releasing"},
 }
 """Former names of fields, by struct."""
-DROPPED_FIELDS: Mapping[str, frozenset[str]] = {"SliceState": frozenset({"acknowledged", "signed"})}
+DROPPED_FIELDS: Mapping[str, frozenset[str]] = {"SliceSnapshot": frozenset({"acknowledged", "signed"})}
 """Former fields without a present one, by struct."""
 UNKNOWN: Mapping[str, tuple[tuple[str, str, str, bool], ...]] = {
     "CooldownForced": (("at", "lost", "incomplete", True),),
     "Snapshot": (("cooldown_forced_at", "lost", "incomplete", True),),
     "SliceAcquired": (("force_cooldown", "recovering", "recovering", True),),
-    "SliceState": (("cooldown_forced_at", "recovering", "recovering", True),),
+    "SliceSnapshot": (("cooldown_forced_at", "recovering", "recovering", True),),
 }
 """In files without checksums of lengths, by struct: with the first field and without the second, the third is set."""
 
@@ -194,7 +194,7 @@ def _with_version(grant: PoolGrant, nc: NetworkContainer | None) -> PoolGrant:
     return msgspec.structs.replace(grant, version=grant.version or (nc.version if nc else 0))
 
 
-def _with_interface(assignment: Assignment, nc: NetworkContainer | None) -> Assignment:
+def _with_interface(assignment: GrantAssignment, nc: NetworkContainer | None) -> GrantAssignment:
     prefix, gateway = assignment.prefix, assignment.gateway
     if not prefix:
         try:

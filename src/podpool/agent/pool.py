@@ -69,7 +69,7 @@ class Pool:
         return sum(len(each.ip_assignments) for each in self.ncs)
 
     @property
-    def assigned(self) -> Mapping[str, records.Assignment]:
+    def assigned(self) -> Mapping[str, records.GrantAssignment]:
         """The grants in use."""
         return self.grants.assigned
 
@@ -83,7 +83,7 @@ class Pool:
         """The number of grants neither assigned nor pending release."""
         return len(self.grants.unused) + len(self.grants.used)
 
-    def assignments_of(self, attachment: Attachment) -> tuple[records.Assignment, ...]:
+    def assignments_of(self, attachment: Attachment) -> tuple[records.GrantAssignment, ...]:
         """Return what a sandbox uses."""
         return self.grants.assignments_of(attachment)
 
@@ -305,10 +305,10 @@ class Pool:
     def _tag(self, nc: NetworkContainer) -> str:
         return "" if nc is self.nc else nc.id
 
-    def _assignment(self, grant_id: str, record: records.Assigned) -> records.Assignment:
+    def _assignment(self, grant_id: str, record: records.Assigned) -> records.GrantAssignment:
         grant = self.grants.unused.get(grant_id) or self.grants.used[grant_id]
         prefix, gateway = interface_of(self.additional_ncs.get(grant.nc, self.nc), grant.address)
-        return records.Assignment(
+        return records.GrantAssignment(
             grant=grant,
             attachment=record.attachment,
             pod=record.pod,

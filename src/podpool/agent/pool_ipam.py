@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
 from podpool.agent.grant_table import GrantState
-from podpool.agent.records import Assigned, Assignment, NCFamily, PoolGrant, Unassigned
+from podpool.agent.records import Assigned, GrantAssignment, NCFamily, PoolGrant, Unassigned
 from podpool.agent.sandbox_gc import SandboxInterface
 from podpool.agent.scaling import ScalingMode
 from podpool.agent.scaling_input_collector import InputCollector
@@ -182,7 +182,7 @@ class PoolIPAM:
         raise CniError(ErrorCode.TRY_AGAIN_LATER, f"requested address {address} is not available: it is {what}")
 
 
-def _fields(assignment: Assignment) -> dict[str, object]:
+def _fields(assignment: GrantAssignment) -> dict[str, object]:
     return {
         "pod": assignment.pod.qualified_name,
         "address": assignment.grant.address,
@@ -191,6 +191,6 @@ def _fields(assignment: Assignment) -> dict[str, object]:
     }
 
 
-def _ip_config(assignment: Assignment) -> IPConfig:
+def _ip_config(assignment: GrantAssignment) -> IPConfig:
     address = parse_address(assignment.grant.address)
     return IPConfig(address=address, prefix=assignment.prefix, gateway=assignment.gateway)

@@ -59,7 +59,7 @@ class PoolGrant(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return msgspec.structs.replace(self, since=at, used=True, use_assumed=True)
 
 
-class Assignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class GrantAssignment(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A grant in use by a sandbox. A new sandbox of the same Pod is another attachment."""
 
     grant: PoolGrant
@@ -191,7 +191,7 @@ class SliceHolder(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     pod_uid: str = ""
     netns: str = ""
     added: float = 0.0
-    """Pod, network namespace and time of the ADD, as in `Assignment`."""
+    """Pod, network namespace and time of the ADD, as in `GrantAssignment`."""
 
 
 class SliceAddress(msgspec.Struct, frozen=True, kw_only=True):
@@ -304,7 +304,7 @@ class PastUse(msgspec.Struct, frozen=True, kw_only=True):
     since: float
 
 
-class SliceState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+class SliceSnapshot(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A slice in a snapshot; addresses in the order of their last use."""
 
     assignment: str
@@ -334,12 +334,12 @@ class Snapshot(JournalRecord, frozen=True, kw_only=True, tag="snapshot"):
     additional_ncs: tuple[NetworkContainer, ...] = ()
     unused: tuple[PoolGrant, ...] = ()
     used: tuple[PoolGrant, ...] = ()
-    assigned: tuple[Assignment, ...] = ()
+    assigned: tuple[GrantAssignment, ...] = ()
     pending_release: tuple[PoolGrant, ...] = ()
     departed: dict[str, float] = {}
     unusable: dict[str, str] = {}
     lost: tuple[str, ...] = ()
-    slices: tuple[SliceState, ...] = ()
+    slices: tuple[SliceSnapshot, ...] = ()
     returned_slices: dict[str, str] = {}
     node_slices: NodeSlicesObserved | None = None
     node_confirmed: tuple[float, float] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from podpool.cli.output import BAD, FAINT, GOOD, WARNING, StyledText, TextTable, age, joined
 from podpool.inspect.ledger_comparison import RULES, AuditFinding
-from podpool.inspect.node_slices import SliceState
+from podpool.inspect.node_slices import NodeSliceState
 from podpool.inspect.repair import Repair
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.view_models import NodeView, PodView, SubnetView
@@ -15,11 +15,11 @@ _STATES = {"assigned": GOOD, "waiting": BAD, "unscheduled": WARNING}
 
 
 _SLICE_STATES = {
-    SliceState.IN_USE: GOOD,
-    SliceState.RETURNING: WARNING,
-    SliceState.SUSPENDED: WARNING,
-    SliceState.LOST: BAD,
-    SliceState.FORMER: WARNING,
+    NodeSliceState.IN_USE: GOOD,
+    NodeSliceState.RETURNING: WARNING,
+    NodeSliceState.SUSPENDED: WARNING,
+    NodeSliceState.LOST: BAD,
+    NodeSliceState.FORMER: WARNING,
 }
 
 

@@ -61,7 +61,7 @@ def call_agent(request: bytes, *, abandonable: bool) -> bytes:
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as agent:
                 agent.connect(path)
-                connection = Connection(agent, deadline=start + RESPONSE_TIMEOUT, abandonable=abandonable)
+                connection = AgentConnection(agent, deadline=start + RESPONSE_TIMEOUT, abandonable=abandonable)
                 response = connection.exchange(request)
             if response:
                 return response
@@ -77,7 +77,7 @@ def call_agent(request: bytes, *, abandonable: bool) -> bytes:
         wait_ready(None, 0, RETRY_INTERVAL, abandonable=abandonable)
 
 
-class Connection:
+class AgentConnection:
     """A connection to the agent."""
 
     def __init__(self, agent: socket.socket, *, deadline: float, abandonable: bool) -> None:

@@ -8,7 +8,7 @@ import msgspec
 from podpool.api.node_slices import Assignment, NodeSlices, SliceStatus
 
 
-class SliceState(enum.StrEnum):
+class NodeSliceState(enum.StrEnum):
     """States of a slice that belongs to a node."""
 
     ASSIGNED = "assigned"
@@ -34,7 +34,7 @@ class NodeSlice(msgspec.Struct, frozen=True, kw_only=True):
     network: str
     range: str
     slice: str
-    state: SliceState = SliceState.ASSIGNED
+    state: NodeSliceState = NodeSliceState.ASSIGNED
     reason: str = ""
     """Why it is to be returned."""
     acknowledged: bool = False
@@ -60,7 +60,7 @@ def slices_of(node: NodeSlices) -> Iterator[NodeSlice]:
     for former in node.spec.former:
         for assignment in former.assignments:
             assigned.add(assignment.id)
-            yield _of(node, assignment, SliceState.FORMER)
+            yield _of(node, assignment, NodeSliceState.FORMER)
     for status in node.status.slices:
         if status.held and not status.returned and status.id not in assigned:
             yield NodeSlice(
@@ -68,12 +68,12 @@ def slices_of(node: NodeSlices) -> Iterator[NodeSlice]:
                 network=status.network,
                 range=status.range,
                 slice=status.slice,
-                state=SliceState.LOST,
+                state=NodeSliceState.LOST,
                 id=status.id,
             )
 
 
-def _of(node: NodeSlices, assignment: Assignment, state: SliceState, *, acknowledged: bool = False) -> NodeSlice:
+def _of(node: NodeSlices, assignment: Assignment, state: NodeSliceState, *, acknowledged: bool = False) -> NodeSlice:
     return NodeSlice(
         node=node.metadata.name,
         network=assignment.network,
@@ -86,11 +86,11 @@ def _of(node: NodeSlices, assignment: Assignment, state: SliceState, *, acknowle
     )
 
 
-def _assigned_state(assignment: Assignment, status: SliceStatus | None) -> SliceState:
+def _assigned_state(assignment: Assignment, status: SliceStatus | None) -> NodeSliceState:
     if assignment.return_reason:
-        return SliceState.RETURNING
+        return NodeSliceState.RETURNING
     if status is None or not status.held:
-        return SliceState.ASSIGNED
+        return NodeSliceState.ASSIGNED
     if status.acknowledgement != assignment.confirmed:
-        return SliceState.SUSPENDED
-    return SliceState.IN_USE if status.in_use else SliceState.HELD
+        return NodeSliceState.SUSPENDED
+    return NodeSliceState.IN_USE if status.in_use else NodeSliceState.HELD

@@ -23,7 +23,7 @@ from podpool.api.whereabouts import (
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, find_prefix
 from podpool.core.slice_table import SliceLayout, parse_slice_size
-from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of_nodes
+from podpool.inspect.node_slices import NodeSlice, NodeSliceState, slices_of_nodes
 from podpool.inspect.view_models import ViewModel
 from podpool.whereabouts.object_names import PoolIdentifier
 from podpool.whereabouts.slice_shortage import shortage_remedy
@@ -37,7 +37,7 @@ class SliceView(ViewModel, frozen=True, kw_only=True):
 
     node: str
     range: str
-    state: SliceState = SliceState.ASSIGNED
+    state: NodeSliceState = NodeSliceState.ASSIGNED
     used: int = 0
     """Addresses assigned to Pods."""
     size: int = 0
@@ -160,9 +160,9 @@ def _network(name: str, range_: str, slices: Iterable[SliceView]) -> Network:
         name=name,
         range=range_,
         assigned=len(ordered),
-        in_use=states[SliceState.IN_USE],
-        returning=states[SliceState.RETURNING],
-        lost=states[SliceState.LOST],
+        in_use=states[NodeSliceState.IN_USE],
+        returning=states[NodeSliceState.RETURNING],
+        lost=states[NodeSliceState.LOST],
         used=sum(each.used for each in ordered),
         size=sum(each.size for each in ordered),
         fullest=ordered[:FULLEST_SHOWN],
@@ -185,8 +185,8 @@ def _slice(each: NodeSlice, by_name: Mapping[str, IPPool], owned: set[str]) -> S
     if pool:
         owned.add(pool.metadata.name)
     used = len(pool.spec.allocations) if pool else 0
-    unused = each.state is SliceState.HELD or not each.id
-    state = SliceState.IN_USE if used and unused else each.state
+    unused = each.state is NodeSliceState.HELD or not each.id
+    state = NodeSliceState.IN_USE if used and unused else each.state
     return SliceView(node=each.node, range=each.slice, state=state, used=used, size=_size(prefix), reason=each.reason)
 
 

@@ -9,7 +9,7 @@ from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NodeSli
 from podpool.core.ranges import Prefix, find_prefix, overlapping_pairs
 from podpool.inspect.audit_snapshot import AuditSnapshot
 from podpool.inspect.ledger_comparison import CONSENT, CONTAINMENT, ONE_OWNER, AuditFinding
-from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of_nodes
+from podpool.inspect.node_slices import NodeSlice, NodeSliceState, slices_of_nodes
 from podpool.inspect.secondary_networks import is_slice_of, networks_of
 from podpool.whereabouts.ippool_identity import KnownNames, slices_in_use
 
@@ -46,7 +46,7 @@ def _owned(snapshot: AuditSnapshot, slices: Sequence[NodeSlice]) -> dict[str, li
     found: defaultdict[str, list[_Owned]] = defaultdict(list)
     for each in slices:
         if prefix := find_prefix(each.slice):
-            former = each.state is SliceState.FORMER
+            former = each.state is NodeSliceState.FORMER
             found[each.network].append(_Owned(prefix=prefix, node=each.node, former=former, state=each.state))
     known = KnownNames(
         nodes=frozenset(each.metadata.name for each in snapshot.nodes),
@@ -84,7 +84,7 @@ def _unlisted(pool: NodeSlicePool, slices: Sequence[NodeSlice]) -> Iterator[Audi
     listed = {(each.node_name, each.slice_range) for each in pool.status.allocations if each.node_name}
     nodes = {each.node for each in slices}
     own = [each for each in slices if is_slice_of(each, pool)]
-    lasting = (SliceState.ASSIGNED, SliceState.HELD, SliceState.IN_USE, SliceState.SUSPENDED)
+    lasting = (NodeSliceState.ASSIGNED, NodeSliceState.HELD, NodeSliceState.IN_USE, NodeSliceState.SUSPENDED)
     missing = sorted({(each.node, each.slice) for each in own if each.state in lasting} - listed)
     surplus = sorted(row for row in listed - {(each.node, each.slice) for each in own} if row[0] in nodes)
     action = "Check that the controller runs: it writes the NodeSlicePool from the NodeSlices."

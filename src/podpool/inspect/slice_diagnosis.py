@@ -10,7 +10,7 @@ from podpool.api.whereabouts import NodeSlicePool
 from podpool.core.errors import InvalidInput
 from podpool.inspect.activity import activity_of
 from podpool.inspect.cluster_model import ClusterModel
-from podpool.inspect.node_slices import NodeSlice, SliceState, slices_of
+from podpool.inspect.node_slices import NodeSlice, NodeSliceState, slices_of
 from podpool.inspect.secondary_networks import is_slice_of, networks_of
 from podpool.whereabouts.config import IpamConfig
 from podpool.whereabouts.nad import parse_nad
@@ -62,10 +62,10 @@ def _slices_in_doubt(model: ClusterModel, node: str, networks: Collection[str] |
 
 def _in_doubt(each: NodeSlice) -> Explanation | None:
     where = f"slice {each.slice} of node {each.node}"
-    if each.state is SliceState.LOST:
+    if each.state is NodeSliceState.LOST:
         message = f"Nothing new is assigned from {where}: it is not assigned to the node any more."
         return message, "Check that the controller runs: `podpool status`. It assigns the slice again, or another one."
-    if each.state not in (SliceState.ASSIGNED, SliceState.SUSPENDED):
+    if each.state not in (NodeSliceState.ASSIGNED, NodeSliceState.SUSPENDED):
         return None
     if not each.acknowledged:
         action = f"Check that the agent runs on {each.node} and reaches the API server: see its log."

@@ -17,7 +17,7 @@ from podpool.api.node_slices import (
     NODE_SLICES,
     NodeSlices,
 )
-from podpool.inspect.node_slices import SliceState, slices_of
+from podpool.inspect.node_slices import NodeSliceState, slices_of
 from podpool.inspect.view_models import ViewModel
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
@@ -41,7 +41,7 @@ class AwaitedNode(ViewModel, frozen=True, kw_only=True):
     in_use: int = 0
 
 
-class SliceInventory(ViewModel, frozen=True, kw_only=True):
+class InventoryStatus(ViewModel, frozen=True, kw_only=True):
     """The state of the inventory, and of a mass loss."""
 
     request: str = ""
@@ -69,7 +69,7 @@ class SliceInventory(ViewModel, frozen=True, kw_only=True):
         return bool(self.loss) and not self.loss_confirmed
 
 
-async def read_inventory(kube: KubeClient, namespace: str) -> tuple[ConfigMap, SliceInventory]:
+async def read_inventory(kube: KubeClient, namespace: str) -> tuple[ConfigMap, InventoryStatus]:
     """Read the ConfigMap, which is empty if there is none, and its meaning."""
     config = await kube.find(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=namespace) or ConfigMap()
     slices: Sequence[NodeSlices] = ()
@@ -78,14 +78,14 @@ async def read_inventory(kube: KubeClient, namespace: str) -> tuple[ConfigMap, S
     return config, view_inventory(config, slices, (await kube.list(NODES)).items)
 
 
-def view_inventory(config: ConfigMap, slices: Iterable[NodeSlices], nodes: Iterable[Node]) -> SliceInventory:
+def view_inventory(config: ConfigMap, slices: Iterable[NodeSlices], nodes: Iterable[Node]) -> InventoryStatus:
     """Return what the controller waits for."""
     known = {each.metadata.name: each for each in nodes}
     objects: dict[str, NodeSlices | None] = dict.fromkeys(known) | {each.metadata.name: each for each in slices}
     data, notes = config.data, config.metadata.annotations
     request, scope, loss = (data.get(key, "") for key in (REQUEST, SCOPE, LOSS))
     unanswered = {name: each for name, each in objects.items() if request and _answer(each) != request}
-    return SliceInventory(
+    return InventoryStatus(
         request=request,
         scope=scope,
         nodes=len(objects),
@@ -110,7 +110,7 @@ def _awaited(objects: Mapping[str, NodeSlices | None], nodes: Mapping[str, Node]
             node=name,
             state=state,
             slices=len(own),
-            in_use=sum(one.state is SliceState.IN_USE for one in own),
+            in_use=sum(one.state is NodeSliceState.IN_USE for one in own),
         )
 
 

@@ -19,7 +19,7 @@ from podpool.core.errors import PodpoolError
 from podpool.inspect.activity import headline
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER
-from podpool.inspect.slice_inventory import SliceInventory, view_inventory
+from podpool.inspect.slice_inventory import InventoryStatus, view_inventory
 from podpool.inspect.view_models import INSPECTED_PODS, SubnetView, ViewModel, subnet_views_without_ledger
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient
@@ -48,7 +48,7 @@ class ClusterStatus(msgspec.Struct, frozen=True, kw_only=True):
     subnets: tuple[SubnetView, ...] = ()
     """From the ledger, else from the cluster's objects."""
     leader: Leader = Leader()
-    inventory: SliceInventory = SliceInventory()
+    inventory: InventoryStatus = InventoryStatus()
 
     @property
     def headline(self) -> str:
@@ -76,14 +76,14 @@ async def read_status(kube: KubeClient, ledger: LedgerClient | None, *, at: floa
     return ClusterStatus(model=model, subnets=subnets, leader=leader, inventory=await _inventory(kube, caches))
 
 
-async def _inventory(kube: KubeClient, caches: ClusterCaches) -> SliceInventory:
+async def _inventory(kube: KubeClient, caches: ClusterCaches) -> InventoryStatus:
     """Return what the controller waits for; nothing if that cannot be read. It is beside the NodeSlicePools."""
     namespaces = sorted({each.metadata.namespace for each in caches.node_slice_pools.values()})
     for namespace in namespaces or [DEFAULT_NAMESPACE] * bool(len(caches.node_slices)):
         with suppress(PodpoolError):
             config = await kube.get(CONFIG_MAPS, INVENTORY_CONFIG_MAP, namespace=namespace)
             return view_inventory(config, caches.node_slices.values(), caches.nodes.values())
-    return SliceInventory()
+    return InventoryStatus()
 
 
 async def serves_slices_only(kube: KubeClient) -> bool:

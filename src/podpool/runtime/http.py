@@ -15,8 +15,8 @@ from yarl import URL
 
 from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.runtime.http_connection import (
-    Connection,
     Connections,
+    HttpConnection,
     ServerLimits,
     continue_later,
     read_body,
@@ -212,7 +212,7 @@ def _with_whole_body(handler: Handler) -> Handler:
 
 
 async def _answer(handler: Handler, limits: ServerLimits, incoming: web.Request) -> web.StreamResponse:
-    connection = cast("Connection", incoming.protocol)
+    connection = cast("HttpConnection", incoming.protocol)
     connection.begin_request()
     try:
         headers = {name.lower(): value for name, value in incoming.headers.items()}

@@ -48,21 +48,21 @@ class Connections:
     def __init__(self, server: web.Server, limits: ServerLimits) -> None:
         self.limits = limits
         self._server = server
-        self._new: dict[Connection, None] = {}
-        self._idle: dict[Connection, None] = {}
+        self._new: dict[HttpConnection, None] = {}
+        self._idle: dict[HttpConnection, None] = {}
         """Those that wait for a request, the longest waiting first; new ones have sent none yet."""
 
     def accept(self) -> asyncio.Protocol:
         """Return the protocol of a new connection."""
         if len(self._server.connections) >= self.limits.connections and not self._close_waiting():
             return _RejectedConnection()
-        return Connection(self._server, self)
+        return HttpConnection(self._server, self)
 
-    def wait(self, connection: "Connection", *, new: bool) -> None:
+    def wait(self, connection: "HttpConnection", *, new: bool) -> None:
         """Add a connection that waits for a request."""
         (self._new if new else self._idle)[connection] = None
 
-    def remove(self, connection: "Connection") -> None:
+    def remove(self, connection: "HttpConnection") -> None:
         """Remove a connection that waits no more."""
         self._new.pop(connection, None)
         self._idle.pop(connection, None)
@@ -76,7 +76,7 @@ class Connections:
         return False
 
 
-class Connection(web.RequestHandler):
+class HttpConnection(web.RequestHandler):
     """One connection, with a timer while it waits for the head of a request."""
 
     def __init__(self, server: web.Server, connections: Connections) -> None:
@@ -180,7 +180,7 @@ async def write_within(
         async with asyncio.timeout(limits.write_timeout + len(data) / limits.min_rate):
             await write(data)
     except TimeoutError:
-        cast("Connection", incoming.protocol).abort()
+        cast("HttpConnection", incoming.protocol).abort()
         raise ConnectionResetError("the client does not read the response") from None
 
 

@@ -32,7 +32,7 @@ KEPT_RETURNED = 100
 class Slice:
     """One slice: the addresses of a prefix, under one assignment."""
 
-    def __init__(self, state: records.SliceState) -> None:
+    def __init__(self, state: records.SliceSnapshot) -> None:
         self.assignment = state.assignment
         self.name = state.name
         self.network = state.network
@@ -116,9 +116,9 @@ class Slice:
         in_pool = frozenset(listed) if over else frozenset()
         return tuple(self.slice_address(value) for value in over if value not in in_pool)
 
-    def state(self) -> records.SliceState:
+    def state(self) -> records.SliceSnapshot:
         """Return the slice as a snapshot contains it."""
-        return records.SliceState(
+        return records.SliceSnapshot(
             assignment=self.assignment,
             name=self.name,
             network=self.network,
@@ -285,7 +285,7 @@ class Slices:
             for value, holder in slice_.assigned.items():
                 yield slice_.slice_address(value), holder
 
-    def snapshot(self) -> tuple[records.SliceState, ...]:
+    def snapshot(self) -> tuple[records.SliceSnapshot, ...]:
         """Return the state of all slices."""
         return tuple(each.state() for each in self._slices.values())
 
@@ -352,7 +352,7 @@ class Slices:
 
     def _acquire(self, record: records.SliceAcquired) -> None:
         acquired = Slice(
-            records.SliceState(
+            records.SliceSnapshot(
                 assignment=record.assignment,
                 name=record.name,
                 network=record.network,

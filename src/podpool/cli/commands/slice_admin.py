@@ -7,7 +7,7 @@ from rich.text import Text
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.cli.output import BAD, GOOD, StyledText, TextTable, ask
-from podpool.inspect.slice_inventory import ALL, AwaitedNode, SliceInventory, read_inventory
+from podpool.inspect.slice_inventory import ALL, AwaitedNode, InventoryStatus, read_inventory
 from podpool.inspect.slice_inventory import confirm_loss as write_loss
 from podpool.inspect.slice_inventory import declare_complete as write_complete
 
@@ -38,7 +38,7 @@ async def declare_complete(context: ClusterContext, *, whereabouts_namespace: st
     return 0
 
 
-def _no_inventory(inventory: SliceInventory) -> str:
+def _no_inventory(inventory: InventoryStatus) -> str:
     """Return why no node needs to be excused; empty if one does."""
     if not inventory.request:
         return "No slice inventory was requested yet."

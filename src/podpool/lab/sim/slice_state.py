@@ -53,7 +53,7 @@ class OwnedAssignment(msgspec.Struct, frozen=True, kw_only=True):
         return self.assignment.network == other.assignment.network and self.slice.overlaps(other.slice)
 
 
-class HeldSlice(msgspec.Struct, frozen=True):
+class JournalledSlice(msgspec.Struct, frozen=True):
     """A slice that a journal holds."""
 
     assignment: str
@@ -109,13 +109,13 @@ def all_owned(cluster: SimCluster) -> list[OwnedAssignment]:
     return [each for name, of in node_slices(cluster).items() for each in owned(name, of)]
 
 
-def held_slices(host: SimHost) -> list[HeldSlice]:
+def held_slices(host: SimHost) -> list[JournalledSlice]:
     """Return the slices in the journal of a machine that its agent may assign addresses of, or whose Pods have some."""
     slices = Slices()
     for record in read_agent_journal(host.machine.disk).records:
         slices.apply(record)
     return [
-        HeldSlice(each.assignment, each.network, parse_network(str(each.prefix)))
+        JournalledSlice(each.assignment, each.network, parse_network(str(each.prefix)))
         for each in slices
         if not each.closed or each.assigned
     ]
