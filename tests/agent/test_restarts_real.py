@@ -12,8 +12,11 @@ from tests.agent.agent_process import AgentCluster, agent_cluster
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]
 
-WRITES = [f"append:{number}:{number % 5 / 4}" for number in range(1, 19)]
-"""The write in which each process is killed: the first few are those of a start, the others those of ADDs and DELs."""
+WRITES = [f"append:{number}:{number % 5 / 4}" for pair in range(1, 10) for number in (pair, 19 - pair)]
+"""The write in which each process is killed: the first few are those of a start, the others those of ADDs and DELs.
+
+They alternate, so that a plugin, which waits 30 s, never waits for many processes that are killed while they start.
+"""
 OTHERS = [
     *(f"replace:{number}:{part}" for number in (1, 2) for part in (0, 0.5, 1)),
     *(f"remove:{number}:{part}" for number in (1, 2) for part in (0, 1)),
