@@ -23,6 +23,7 @@ FAILED_SINCE = {
     "narrow-clock-steps": (300035, 340040),
     "narrow-lost-dels-pods-only": (18, 20),
     "narrow-manual-edits": (320354,),
+    "narrow-restores": (229,),
     "restore-both": (320008, 320012),
     "slices": (1, 38, 43, 88, 320158),
     "slices-replacements": (28,),

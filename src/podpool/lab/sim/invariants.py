@@ -19,6 +19,7 @@ from podpool.api.azure import AGENT_ANNOTATION, NetworkContainer
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim.cluster import SimCluster
+from podpool.lab.sim.fence_checker import FenceChecker
 from podpool.lab.sim.interceptor import CONFIRMING_READS
 from podpool.lab.sim.ledger_invariants import LedgerCooldownChecker
 from podpool.lab.sim.oracle import AddressUse, Violation
@@ -32,8 +33,6 @@ NEVER = -math.inf
 NO_NODE = (NEVER, frozenset[str]())
 CHECK_DELAY = 1.0
 """Seconds within which a periodic check sees a change that causes no event."""
-CONFIRM_SECONDS = 5.0
-"""Seconds within which an agent confirms a Node for an ADD, when the API server can answer."""
 RESPONSE_DELAY = 0.01
 """Seconds between an agent's decision and the arrival of its response."""
 
@@ -66,10 +65,8 @@ class InvariantChecker:
         """When a UID or boot ID was seen again after the node GC delay."""
         LedgerCooldownChecker(cluster)
         cluster.ledger_host.on_change.append(self._on_ledger_change)
-        self._unconfirmable: dict[str, float] = {}
-        """When the API server last could not confirm each machine, or its agent could not ask."""
+        self._fences = FenceChecker(cluster, identified=self._is_identified)
         cluster.oracle.on_assign.append(self._on_assign)
-        cluster.oracle.on_refuse.append(self._on_refuse)
         cluster.oracle.preferences.append(self._preferred_address)
         cluster.on_power_loss.append(self._on_power_loss)
         cluster.checks.append(self._check)
@@ -83,7 +80,7 @@ class InvariantChecker:
             self._record_node(node)
         for name, host in self._cluster.hosts.items():
             identified = self._record_identity(name, nodes.get(name), nncs.get(name))
-            self._record_confirmable(name, identified=identified)
+            self._fences.record(name, identified=identified)
             if host.agent and host.agent_process and host.agent_process.alive:
                 self._check_version(name, host.agent.pool.adopted_nc, host.agent.pool.version)
 
@@ -97,6 +94,10 @@ class InvariantChecker:
             now = {"nodes": self._cluster.nodes().get(name), "nodenetworkconfigs": self._cluster.nncs().get(name)}
             for each in (now | {event.id[1]: event.old}, now):
                 self._record_identity(name, each["nodes"], each["nodenetworkconfigs"])
+
+    def _is_identified(self, name: str) -> bool:
+        cluster = self._cluster
+        return self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
 
     def _record_identity(self, name: str, node: Object | None, nnc: Object | None) -> bool:
         """Record whether Node and NNC may identify a machine; return whether confirming reads of both do so now.
@@ -119,30 +120,6 @@ class InvariantChecker:
             return False
         self._nncs[boot] = now
         return uid in owners
-
-    def _record_confirmable(self, name: str, *, identified: bool) -> None:
-        """Record when the quorum reads of an agent would fail, or not be sent, or not identify its machine."""
-        cluster, host, now = self._cluster, self._cluster.hosts[name], self._cluster.loop.time()
-        process = host.agent_process
-        runs = process is not None and process.alive and process.backlog is None
-        network, api = cluster.network, cluster.api
-        reachable = api.up and not network.is_partitioned(name, api.name)
-        if name not in self._unconfirmable or not (runs and reachable and identified):
-            self._unconfirmable[name] = now
-        if not network.reliable:
-            self._unconfirmable[name] = now + 2 * network.conditions.slow_delay  # the last slow messages
-
-    def _on_refuse(self, name: str, reason: str) -> None:
-        """Check that no ADD is refused at a closed fence that a confirmation could have opened meanwhile."""
-        cluster = self._cluster
-        if name not in cluster.hosts or "is fenced" not in reason:
-            return
-        identified = self._record_identity(name, cluster.nodes().get(name), cluster.nncs().get(name))
-        self._record_confirmable(name, identified=identified)
-        confirmable = cluster.loop.time() - self._unconfirmable[name]
-        if confirmable > CONFIRM_SECONDS:
-            detail = f"{name} refused an ADD, and the API server could have confirmed its Node for {confirmable:.0f} s"
-            raise Violation("fence reopens", f"{detail}: {reason}")
 
     def _record_node(self, node: Object) -> None:
         """Record that a Node exists; a restored API server may show one whose machine is removed."""

@@ -18,8 +18,9 @@ from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim import nads
 from podpool.lab.sim.cluster import SimCluster, SimHost
+from podpool.lab.sim.fence_checker import FenceChecker
 from podpool.lab.sim.interceptor import SLICE_CONFIRMING_READS
-from podpool.lab.sim.invariants import CHECK_DELAY, CONFIRM_SECONDS, NEVER, RESPONSE_DELAY
+from podpool.lab.sim.invariants import CHECK_DELAY, NEVER, RESPONSE_DELAY
 from podpool.lab.sim.machine import SimMachine
 from podpool.lab.sim.oracle import AddressUse, Violation
 from podpool.lab.sim.slice_state import (
@@ -64,8 +65,7 @@ class SliceInvariantChecker:
         """When Node and NodeSlices last identified each boot."""
         self._fenced: dict[str, float] = {}
         """When the fence of each boot was last closed, by the reads that its agent sent."""
-        self._unconfirmable: dict[str, float] = {}
-        """When the API server last could not confirm each machine, or its agent could not ask."""
+        self._fences = FenceChecker(cluster, identified=self._is_identified)
         self._confirmations: dict[str, Confirmation] = {}
         """The last confirmation of each assignment, by ID."""
         self._returned: set[tuple[SimMachine | None, str]] = set()
@@ -74,7 +74,6 @@ class SliceInvariantChecker:
         A copy may show an assignment to a Node whose name another machine has by now: that one may take it.
         """
         cluster.oracle.on_assign.append(self._on_assign)
-        cluster.oracle.on_refuse.append(self._on_refuse)
         cluster.oracle.needs_no_cooldown = self._needs_no_cooldown
         cluster.oracle.may_be_shared = self._may_be_lost
         cluster.checks.append(self._check)
@@ -103,7 +102,7 @@ class SliceInvariantChecker:
         for name in self._cluster.hosts:
             self._record_node(name, nodes.get(name))
             identified = self._record_identity(name, nodes.get(name), slices.get(name))
-            self._record_confirmable(name, identified=identified)
+            self._fences.record(name, identified=identified)
             self._record_fence(name)
 
     def _record_node(self, name: str, node: Object | None) -> None:
@@ -116,6 +115,10 @@ class SliceInvariantChecker:
             if now - self._seen.get(identity, now) >= delay - CHECK_DELAY:
                 self._returned_at[identity] = now
             self._seen[identity] = now
+
+    def _is_identified(self, name: str) -> bool:
+        cluster = self._cluster
+        return self._record_identity(name, cluster.nodes().get(name), node_slices(cluster).get(name))
 
     def _record_identity(self, name: str, node: Object | None, slices: NodeSlices | None) -> bool:
         """Record whether Node and NodeSlices identify a machine; return whether they do."""
@@ -136,18 +139,6 @@ class SliceInvariantChecker:
         host, now = self._cluster.hosts[name], self._cluster.loop.time()
         if now - _last_confirmation(host, has_slice_since=now) > self._cluster.config.settings.fence + RESPONSE_DELAY:
             self._fenced[host.machine.boot_id] = now
-
-    def _record_confirmable(self, name: str, *, identified: bool) -> None:
-        """Record when the quorum reads of an agent would fail, or not be sent, or not identify its machine."""
-        cluster, host, now = self._cluster, self._cluster.hosts[name], self._cluster.loop.time()
-        process = host.agent_process
-        runs = process is not None and process.alive and process.backlog is None
-        network, api = cluster.network, cluster.api
-        reachable = api.up and not network.is_partitioned(name, api.name)
-        if name not in self._unconfirmable or not (runs and reachable and identified):
-            self._unconfirmable[name] = now
-        if not network.reliable:
-            self._unconfirmable[name] = now + 2 * network.conditions.slow_delay  # the last slow messages
 
     def _was_absent(self, identity: str) -> bool:
         """Return whether no Node had a UID or boot ID for the node GC delay, until now or until the decision."""
@@ -358,18 +349,6 @@ class SliceInvariantChecker:
         if confirmed_at < self._fenced.get(machine.boot_id, -math.inf):
             raise Violation("containment", f"{where}, whose slice was not confirmed since the fence was closed")
         return confirmed_at
-
-    def _on_refuse(self, name: str, reason: str) -> None:
-        """Check that no ADD is refused at a closed fence that a confirmation could have opened meanwhile."""
-        cluster = self._cluster
-        if name not in cluster.hosts or "is fenced" not in reason:
-            return
-        identified = self._record_identity(name, cluster.nodes().get(name), node_slices(cluster).get(name))
-        self._record_confirmable(name, identified=identified)
-        confirmable = cluster.loop.time() - self._unconfirmable[name]
-        if confirmable > CONFIRM_SECONDS:
-            detail = f"{name} refused an ADD, and the API server could have confirmed its Node for {confirmable:.0f} s"
-            raise Violation("fence reopens", f"{detail}: {reason}")
 
 
 def _last_confirmation(host: SimHost, *, has_slice_since: float) -> float:
