@@ -67,6 +67,7 @@ class IPPoolWriter:
         """The last response for each IPPool."""
         self._leases: dict[str, str] = {}
         """The Node's UID in each Lease that was written."""
+        self._deleted: set[str] = set()
         self._unwritten_since: dict[str, float] = {}
 
     def assignments_changed(self, slice_: Slice) -> None:
@@ -78,6 +79,7 @@ class IPPoolWriter:
         """Compare all IPPools with the journal: this agent has started, or the API server was restored."""
         self._written.clear()
         self._leases.clear()
+        self._deleted.clear()
         slices = self._state.slices
         for name in sorted({*(each.name for each in slices), *slices.returned.values()}):
             self._queue.add(name)
@@ -87,9 +89,11 @@ class IPPoolWriter:
         since = self._unwritten_since.get(slice_.name)
         return 0.0 if since is None else self._deps.clock.boot() - since
 
-    def delete(self, name: str) -> None:
-        """Delete the objects of a slice that is returned, unless another assignment uses them."""
-        self._queue.add(name)
+    def delete(self, name: str) -> bool:
+        """Return whether the objects of slices that are returned are deleted; if not, they will be."""
+        if name not in self._deleted:
+            self._queue.add(name)
+        return name in self._deleted
 
     def name_of(self, assignment: Assignment) -> str:
         """Return the name of IPPool and Lease; raises `InvalidInput`."""
@@ -167,6 +171,7 @@ class IPPoolWriter:
     async def _sync(self, slices: list[Slice]) -> tuple[int, ...]:
         """Write what differs from the journal; return the addresses that the IPPool has afterwards."""
         newest, name = slices[-1], slices[-1].name
+        self._deleted.discard(name)
         pool = self._written.get(name) or await self._read(name)
         if pool is None and not any(each.assigned for each in slices):
             return ()
@@ -215,6 +220,8 @@ class IPPoolWriter:
             await self._kube.delete(LEASES, name, namespace=self.namespace)
         self._unwritten_since.pop(name, None)
         self._leases.pop(name, None)
+        if all(each.closed for each in self._state.slices.named(name)):
+            self._deleted.add(name)
 
     async def _read(self, name: str) -> IPPool | None:
         self._written.pop(name, None)

@@ -315,8 +315,10 @@ class SliceReconciler:
                 self._deps.log.info("slice returned", slice=slice_.prefix)
                 self.pools.delete(slice_.name)
             case Action.REMOVE:
+                successors = [each for each in self._state.slices.named(slice_.name) if not each.closed]
+                if not (successors or self.pools.delete(slice_.name)):
+                    return False
                 self._state.write(records.SliceRemoved(assignment=id_))
-                self.pools.delete(slice_.name)
             case _:
                 return False
         return True
