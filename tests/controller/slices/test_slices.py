@@ -494,6 +494,21 @@ class TestRepair:
 
         run_scenario(scenario)
 
+    def test_a_row_of_another_size_ends_with_its_nodes_answer(self, run_scenario: RunScenario) -> None:
+        """It is to be returned, and nothing else is to be decided: its node is asked nevertheless."""
+
+        async def scenario(env: SliceEnv) -> None:
+            meta = {"name": "red", "namespace": env.namespace}
+            status = {"allocations": [{"nodeName": "n1", "sliceRange": "10.1.0.0/27"}]}
+            spec = {"range": "10.1.0.0/24", "sliceSize": "/27"}
+            await env.client.create(NODE_SLICE_POOLS, {"metadata": meta, "spec": spec, "status": status})
+            await env.create_node("n1")
+            await attach(env)
+            env.start(common=SLOW)
+            await env.wait_slices("red-n1-10.1.0.0-26")
+
+        run_scenario(scenario)
+
     def test_a_slice_that_a_whereabouts_plugin_uses_is_assigned_to_its_node(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             await env.create_node("n0")

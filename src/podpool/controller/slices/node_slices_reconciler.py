@@ -62,6 +62,8 @@ class NodeSlicesReconciler:
         if node is None:
             await self._reconcile_deleted(name, obj)
             return None
+        if self._index.has_claims(name):
+            self._inventory.require()  # its agent alone can end them
         if obj is not None and obj.metadata.deletion_timestamp and not self._index.of_node(name):
             await self._delete(obj)
             return None
