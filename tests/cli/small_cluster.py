@@ -15,7 +15,7 @@ from rich.console import Console
 from podpool.cli.context import TIMEOUTS, ClusterContext
 from podpool.cli.output import Printer
 from podpool.cli.spec.model import Output
-from podpool.controller.pod_usage_reporter import BATCH_DELAY
+from podpool.controller.pod_history_reporter import BATCH_DELAY
 from podpool.kube.client import KubeClient
 from podpool.lab.apiserver.registry import PODS
 from podpool.lab.sim.cluster import SimCluster

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from podpool.cli.commands.install import install_plugin, uninstall_plugin
+from podpool.cli.commands.cni import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
 from podpool.cni import install as installer
 from podpool.cni.install import install, python_plugin, uninstall

@@ -8,7 +8,7 @@ from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS
 from podpool.api.builtin import NODES
 from podpool.runtime.transport import Response
 from tests.controller.controller_env import ControllerEnvs, until
-from tests.controller.test_pod_usage import pods_of, run_pod
+from tests.controller.test_pod_history_reporter import pods_of, run_pod
 from tests.kube.event_loops import run_in_loop
 
 STATUS = "k8s.v1.cni.cncf.io/network-status"

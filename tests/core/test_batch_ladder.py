@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.core.batch_ladder import BatchGrade, BatchRules, Load, Projection, SubnetDemand, batch_ladder, grade_batch
-from podpool.core.inferred_demand import InferredDemand, infer_demand
+from podpool.core.demand_from_request import InferredDemand, infer_demand
 from podpool.core.scaling import Scaler
 
 RULES = BatchRules(upper=90, margin=5, hold=60.0)

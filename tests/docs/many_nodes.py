@@ -19,10 +19,10 @@ from podpool.cni.protocol import PluginRequest, decode_response, encode_request
 from podpool.core.settings import Settings, parse_settings
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
-from podpool.lab.apiserver.app import LiteApiServer
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import PODS
+from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime import process

@@ -17,9 +17,9 @@ from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.client_config import Connection, from_kubeconfig
 from podpool.kube.crd_install import install_crds
-from podpool.lab.apiserver.app import LiteApiServer
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.registry import ApiResource
+from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.http import HttpTransport, serving

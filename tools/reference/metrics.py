@@ -15,7 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from podpool.agent.metrics import AgentMetrics, MetricsSnapshot
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
-from podpool.kube.workqueue import Requeue, WorkQueue
+from podpool.kube.workqueue import WorkQueue
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.http.app import build_app
 from podpool.ledger.messages import SubnetSpec
@@ -74,11 +74,9 @@ async def _ledger() -> str:
 
 async def _controller() -> str:
     metrics = ControllerMetrics()
-
-    async def nothing(_key: str) -> Requeue | None:
-        return None
-
-    await metrics.measured("nodes", nothing)("n1")
+    metrics.errors.labels("nodes")
+    with metrics.measure("nodes"):
+        pass
     metrics.orphans.labels("nnc")
     return metrics.render(example(types.type_info(ControllerSnapshot))).decode()
 

@@ -6,7 +6,7 @@
     plugin's request -> pool or secondary networks -> journal -> response           cni_handler
     Node and NNC (quorum reads) -> fence                                            node_confirmation
     sandboxes of the runtime, Pods, network namespaces -> releases                  sandbox_gc
-    Pods that wait for addresses -> Node condition, taint, Event                    node_condition
+    Pods that wait for addresses -> Node condition, taint, Event                    shortage_reporter
 
 A part that changes the state calls `deps.changes.notify()`; `_on_change` then has every other part evaluate it. A
 cancelled agent writes the clean-shutdown marker, so that the node's addresses need not cool down after a reboot.

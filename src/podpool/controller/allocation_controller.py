@@ -13,10 +13,10 @@ from podpool.controller.metrics import SubnetMetrics
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.node_gc import NodeGC, OrphanNNCGC
 from podpool.controller.node_reconciler import NodeReconciler
-from podpool.controller.pod_usage_reporter import PodUsageReporter
+from podpool.controller.pod_history_reporter import PodUsageReporter
 from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
-from podpool.kube.workqueue import WorkQueue, run_workers
+from podpool.kube.workqueue import WorkQueue
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileResponse, SubnetChange
 from podpool.runtime.logging import get_logger
 from podpool.runtime.supervision import keep_running
@@ -89,8 +89,7 @@ class AllocationController:
                     ("nodes", self._nodes.reconcile, NODE_WORKERS),
                     ("subnets", self._subnets.reconcile, SUBNET_WORKERS),
                 ):
-                    measured = metrics.measured(name, reconcile)
-                    group.create_task(run_workers(self.queues[name], measured, workers=workers))
+                    group.create_task(metrics.run_workers(name, self.queues[name], reconcile, workers=workers))
                 for name, run in self._parts().items():
                     group.create_task(keep_running(run, log, part=name))
         finally:

@@ -9,7 +9,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.kube.workqueue import Reconcile, Requeue, WorkQueue
+from podpool.kube.workqueue import Reconcile, Requeue, WorkQueue, run_workers
 from podpool.runtime.logging import log_context
 from podpool.runtime.transport import Handler, Request, Response
 
@@ -81,15 +81,16 @@ class ControllerMetrics:
         finally:
             self._seconds.labels(controller).observe(asyncio.get_running_loop().time() - began)
 
-    def measured(self, controller: str, reconcile: Reconcile) -> Reconcile:
-        """Return a reconcile function that is measured, and whose log lines have `controller` and `key`."""
+    async def run_workers(self, controller: str, queue: WorkQueue, reconcile: Reconcile, *, workers: int) -> None:
+        """Reconcile the keys of a queue until cancelled, measured; log lines have `controller` and `key`."""
         self.errors.labels(controller)  # exports 0 before the first error
 
-        async def run(key: str) -> Requeue | None:
-            with log_context(controller=controller, key=key), self.measure(controller):
+        async def measured(key: str) -> Requeue | None:
+            with log_context(key=key), self.measure(controller):
                 return await reconcile(key)
 
-        return run
+        with log_context(controller=controller):  # also of what the workers log after a failure
+            await run_workers(queue, measured, workers=workers)
 
     def render(self, snapshot: ControllerSnapshot) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podpool.api.crds import CRDS
-from podpool.lab.apiserver.app import LiteApiServer
+from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.runtime.host_header import allowed_hosts
 from podpool.runtime.transport import Request
 from tests.kube.event_loops import run_in_virtual_time

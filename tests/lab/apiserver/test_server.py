@@ -7,9 +7,9 @@ import msgspec
 import pytest
 
 from podpool.api.crds import CRDS, crd_manifests
-from podpool.lab.apiserver.app import LiteApiServer
 from podpool.lab.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode
 from podpool.lab.apiserver.registry import EVENTS
+from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tables import find_json_path, format_duration
 from podpool.runtime.transport import Request

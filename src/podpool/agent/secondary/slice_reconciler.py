@@ -17,7 +17,7 @@ from podpool.agent import records
 from podpool.agent.deps import AgentDeps, event_or_timeout
 from podpool.agent.secondary.slice_informers import InventoryRequest, SliceInformers
 from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter
-from podpool.agent.secondary.slice_protocol import (
+from podpool.agent.secondary.slice_lifecycle import (
     Action,
     Facts,
     Listing,

@@ -5,9 +5,9 @@ from pathlib import Path
 
 from podpool.cli.listen import parse_listen, server_tls, url
 from podpool.core.errors import InvalidInput
-from podpool.lab.apiserver.app import LiteApiServer
 from podpool.lab.apiserver.garbage_collector import run_garbage_collector
 from podpool.lab.apiserver.persistence import StoreFile, StoreFileError
+from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import ensure_certificate, is_generated
 from podpool.lab.apiserver.tls import kubeconfig as kubeconfig_for

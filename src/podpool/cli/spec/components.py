@@ -108,7 +108,7 @@ COMMANDS = (
     command(
         "cni install",
         "Install the CNI plugin on this machine.",
-        "install:install_plugin",
+        "cni:install_plugin",
         Example("Install the plugin", ""),
         Example("Also replace the plugin of Whereabouts", "--name podpool,whereabouts"),
         *(_BIN_DIR, _NAME),
@@ -118,7 +118,7 @@ COMMANDS = (
     command(
         "cni uninstall",
         "Uninstall the CNI plugin and restore the one it replaced.",
-        "install:uninstall_plugin",
+        "cni:uninstall_plugin",
         *(Example("Uninstall the plugin", ""), _BIN_DIR, _NAME),
         Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
     ),
@@ -143,14 +143,14 @@ COMMANDS = (
     command(
         "crds",
         "Print the CustomResourceDefinitions.",
-        "install:print_crds",
+        "manifests:print_crds",
         *(Example("Apply them", "| kubectl apply -f -"), shared.MANIFEST_OUTPUT),
         section=Section.INSTALL,
     ),
     command(
         "rbac",
         "Print service accounts, roles and admission policies of all components.",
-        "install:print_rbac",
+        "manifests:print_rbac",
         Example("Apply them", "| kubectl apply -f -"),
         Example("Include shared ranges", "--shared-ranges | kubectl apply -f -"),
         *(WHEREABOUTS_NAMESPACE, _SHARED_RANGES, shared.MANIFEST_OUTPUT),

@@ -8,7 +8,7 @@ from podpool.api.node_slices import Assignment, NodeSlices
 from podpool.api.whereabouts import IPPool
 from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
-from podpool.controller.slices.desired_slices import DesiredSlices
+from podpool.controller.slices.desired_slice_store import DesiredSlices
 from podpool.controller.slices.inventory import SliceInventory
 from podpool.controller.slices.inventory_configmap import InventoryConfigMap
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
@@ -21,7 +21,7 @@ from podpool.controller.slices.slice_index import SliceIndex
 from podpool.controller.slices.slice_ownership import OwnedSlice
 from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.core.errors import PodpoolError
-from podpool.kube.workqueue import Requeue, WorkQueue, run_workers
+from podpool.kube.workqueue import Requeue, WorkQueue
 from podpool.runtime.logging import get_logger
 
 BATCH_DELAY = 0.2
@@ -116,8 +116,8 @@ class SliceController:
                 ("node_slices", self._reconcile_node, NODE_WORKERS),
                 ("node_slice_pools", self._publish, 4),
             ):
-                measured = self._deps.metrics.measured(name, reconcile)
-                group.create_task(run_workers(self.queues[name], measured, workers=workers))
+                run = self._deps.metrics.run_workers
+                group.create_task(run(name, self.queues[name], reconcile, workers=workers))
             for task in (self._inventory, self._node_gc, self._orphan_gc):
                 group.create_task(task.run())
             group.create_task(self._resync())

@@ -17,7 +17,7 @@ from podpool.api.multus import NetworkAttachmentDefinition
 from podpool.api.whereabouts import NODE_SLICE_POOLS, NodeSlicePool, waiting_nodes
 from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
-from podpool.controller.slices.desired_slices import DesiredSlices, NetworkSlices
+from podpool.controller.slices.desired_slice_store import DesiredSlices, NetworkSlices
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.node_slices_spec import DesiredSlice
 from podpool.controller.slices.nodeslicepool import (

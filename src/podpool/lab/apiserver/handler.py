@@ -14,7 +14,7 @@ from podpool.core.errors import PodpoolError
 from podpool.lab.apiserver import status_errors
 from podpool.lab.apiserver.content_negotiation import Representation, negotiate, stored_resource, to_stored, to_version
 from podpool.lab.apiserver.registry import CRDS, NAMESPACES, PODS, ApiResource, Object, ResourceRegistry
-from podpool.lab.apiserver.request_parsing import (
+from podpool.lab.apiserver.request_bodies import (
     ContinueToken,
     apply_merge_patch,
     decode,

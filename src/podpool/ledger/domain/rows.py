@@ -10,7 +10,7 @@ from typing import Literal
 import msgspec
 
 from podpool.core.batch_ladder import BatchGrade, Load
-from podpool.core.inferred_demand import InferredDemand
+from podpool.core.demand_from_request import InferredDemand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.block import UNUSED
 from podpool.ledger.domain.subnet_layout import SubnetLayout, subnet_layout

@@ -8,7 +8,7 @@ reflect the old scaler for a while.
 from msgspec.structs import replace
 
 from podpool.core.batch_ladder import Load
-from podpool.core.inferred_demand import infer_demand
+from podpool.core.demand_from_request import infer_demand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.fair_shares import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares

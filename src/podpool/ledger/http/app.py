@@ -15,7 +15,7 @@ from podpool.ledger.http.handler import LedgerHandler
 from podpool.ledger.http.metrics import LedgerMetrics
 from podpool.ledger.http.openapi import OpenAPIMiddleware
 from podpool.ledger.http.rate_limit import RateLimits
-from podpool.ledger.http.status import LedgerStatus
+from podpool.ledger.http.status_cache import LedgerStatus
 from podpool.runtime.clock import Clock
 from podpool.runtime.process import health_handler
 from podpool.runtime.transport import Handler

@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 from podpool.ledger.domain.repository import LedgerStore
 from podpool.ledger.errors import LedgerError
 from podpool.ledger.http.routes import find_route
-from podpool.ledger.http.status import LedgerStatus
+from podpool.ledger.http.status_cache import LedgerStatus
 from podpool.runtime.transport import Handler, Request, Response
 
 PATH = "/metrics"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from podpool.agent.records import NodeConfirmed, SliceAcquired, SliceClosed, SliceRemoved
-from podpool.agent.secondary.slice_protocol import (
+from podpool.agent.secondary.slice_lifecycle import (
     Action,
     Facts,
     Listing,

@@ -1,31 +1,11 @@
-"""`podpool crds` and `podpool rbac` print manifests; `podpool cni` installs and uninstalls the plugin."""
+"""`podpool cni` installs and uninstalls the plugin."""
 
 import sys
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from podpool.api import admission, rbac
-from podpool.api.crds import crd_manifests
-from podpool.cli.output import Printer
-from podpool.cli.spec.model import Output
 from podpool.cni import conflist
 from podpool.cni.install import install, plugin_content, uninstall
 from podpool.core.errors import InvalidInput
-
-
-def print_crds(*, output: str) -> None:
-    """Print the CustomResourceDefinitions."""
-    _print(crd_manifests(), output)
-
-
-def print_rbac(*, whereabouts_namespace: str, shared_ranges: bool, output: str) -> None:
-    """Print service accounts, roles and admission policies."""
-    shared = rbac.shared_range_manifests(pools=whereabouts_namespace) if shared_ranges else []
-    found = [*rbac.rbac_manifests(pools=whereabouts_namespace), *shared, *admission.admission_manifests()]
-    _print(found, output)
 
 
 def install_plugin(*, bin_dir: str, name: str, conf_dir: str, cni_template: str) -> None:
@@ -47,14 +27,6 @@ def uninstall_plugin(*, bin_dir: str, name: str, conf_dir: str) -> None:
     done += [conflist.remove(Path(conf_dir))] if conf_dir else []
     for path in filter(None, done):
         print(path)  # noqa: T201  the command's output
-
-
-def _print(found: Iterable[Mapping[str, Any]], output: str) -> None:
-    items = list(found)
-    if output == Output.YAML:  # one document per object, as kubectl apply reads them
-        sys.stdout.write("".join(f"---\n{msgspec.yaml.encode(each).decode()}" for each in items))
-    else:
-        Printer(output).result({"apiVersion": "v1", "kind": "List", "items": items})
 
 
 def _print_progress(text: str) -> None:

@@ -1,6 +1,6 @@
 """Demand inferred from the requests of third-party agents."""
 
-from podpool.core.inferred_demand import InferredDemand, infer_demand
+from podpool.core.demand_from_request import InferredDemand, infer_demand
 from podpool.core.scaling import Scaler
 
 WHOLE, SMALL = Scaler(16, 50), Scaler(4, 50)
