@@ -140,7 +140,8 @@ async def test_an_invalid_address_is_logged_and_the_others_are_used(env: NodeEnv
     agent = await started(env, {"bad": "10.0.0.999", **FOUR})
     assert ["10.0.1.1/16"] == await addresses(env, "a")
     assert any(
-        "address in the NNC is not assigned to Pods, check it" in line and "grant=bad" in line for line in env.warnings
+        "NNC status has an unusable address, no Pod gets it; correct what writes it" in line and "grant=bad" in line
+        for line in env.warnings
     )
     assert 1 == agent.metrics_snapshot().unusable
 

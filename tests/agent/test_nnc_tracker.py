@@ -84,7 +84,9 @@ def test_an_unusable_grant_is_logged_once(caplog: pytest.LogCaptureFixture) -> N
         tracked.observe(
             msgspec.structs.replace(nnc(version), status=NetworkConfigStatus(network_containers=(invalid,)))
         )
-    assert ["address in the NNC is not assigned to Pods, check it"] == [each.message for each in caplog.records]
+    assert ["NNC status has an unusable address, no Pod gets it; correct what writes it"] == [
+        each.message for each in caplog.records
+    ]
     assert "nonsense" in caplog.records[0].__dict__["fields"]["reason"]
 
 
@@ -94,7 +96,10 @@ def test_a_grant_that_is_unusable_again_later_is_logged_again(caplog: pytest.Log
     for version, listed in enumerate(({"bad": "nonsense"}, grants(1), {"bad": "nonsense"}), start=1):
         shown = NetworkConfigStatus(network_containers=(status(version, listed),))
         tracked.observe(msgspec.structs.replace(nnc(str(version)), status=shown))
-    assert 2 == sum("address in the NNC is not assigned to Pods, check it" == each.message for each in caplog.records)
+    assert 2 == sum(
+        "NNC status has an unusable address, no Pod gets it; correct what writes it" == each.message
+        for each in caplog.records
+    )
 
 
 def test_the_history_of_an_address_is_logged(caplog: pytest.LogCaptureFixture) -> None:

@@ -213,7 +213,9 @@ class Agent:
                 set_aside=contents.set_aside,
             )
         elif contents.torn:
-            self._log.warning("torn journal tail truncated, no request was answered on it", bytes=contents.torn)
+            self._log.info(
+                "incomplete last record of the journal truncated, no answered request is lost", bytes=contents.torn
+            )
 
     async def _stop(self) -> None:
         try:

@@ -150,7 +150,10 @@ class NNCTracker:
         for grant, reason in pool.unusable.items():
             if self._is_first(grant):
                 self._log.warning(
-                    "address in the NNC is not assigned to Pods, check it", nc=nc.id, grant=grant, reason=reason
+                    "NNC status has an unusable address, no Pod gets it; correct what writes it",
+                    nc=nc.id,
+                    grant=grant,
+                    reason=reason,
                 )
         for grant, assignment in revoked.items():
             if self._is_first(grant):

@@ -140,7 +140,9 @@ class PoolMonitor:
         await self._write(body, report, version=version)
         if patch.request != inputs.spec.requested:
             self._nnc.request_written()
-            self._log.info("addresses requested", count=patch.request, before=inputs.spec.requested)
+            self._log.info(
+                "requested number of addresses changed", requested=patch.request, before=inputs.spec.requested
+            )
         self._debounce = debounce
         self._confirmation.nudge()
         self._deps.changes.notify()

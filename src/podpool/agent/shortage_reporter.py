@@ -73,7 +73,9 @@ class NodeConditionReporter:
             try:
                 await self._report(short=short)
             except ApiForbidden as error:
-                self._deps.log.warning("not allowed to write the Node condition", error=error)
+                self._deps.log.warning(
+                    "not allowed to write the shortage to the Node (condition, taint): apply podpool rbac", error=error
+                )
                 self._written = short
             except (ApiError, Unreachable):
                 await backoff.wait()

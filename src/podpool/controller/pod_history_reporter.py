@@ -170,7 +170,11 @@ class PodUsageReporter:
                 return
             self._deps.metrics.pod_addresses_dropped.inc()
             pod = ",".join(f"{each.namespace}/{each.name}" for each in uses)
-            log.warning("ledger rejected a Pod's address, dropped from the history", pod=pod, error=error)
+            log.warning(
+                "ledger rejected a Pod's address as invalid, this use is not recorded in the history",
+                pod=pod,
+                error=error,
+            )
         else:
             self._deps.metrics.pod_addresses.inc(len(uses))
 

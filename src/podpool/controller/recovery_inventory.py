@@ -71,7 +71,10 @@ async def send_inventory(
         except StaleTerm:
             raise
         except (ApiError, LedgerError, Unreachable) as error:
-            log.warning("inventory failed, retrying", error=error)
+            log.warning(
+                "cannot send the inventory to the ledger, retrying; recovering subnets grant nothing until it is sent",
+                error=error,
+            )
             await backoff.wait()
         else:
             backoff.reset()
@@ -124,7 +127,9 @@ class _InventoryRequest:
         """Start the waits anew if the API server has a lower version than before, or an NNC has lost the request."""
         lost = any(nnc.metadata.uid in self._requested and not self._is_requested(nnc) for nnc in nncs)
         if lost or is_older(version, than=self._version):
-            log.warning("API server was restored during the inventory, waiting for machines to register again")
+            log.warning(
+                "API server was restored during the inventory, no grants until nodes had time to register again"
+            )
             self._begun, self._restored = asyncio.get_running_loop().time(), True
             self._missing.clear()
         self._version, self._requested = version, {nnc.metadata.uid for nnc in nncs if self._is_requested(nnc)}

@@ -312,7 +312,7 @@ class SliceReconciler:
                 if self._in_use(slice_):
                     return False
                 self._state.write(records.SliceClosed(assignment=id_))
-                self._deps.log.info("slice returned", slice=slice_.prefix)
+                self._deps.log.info("unused slice given back to the controller", slice=slice_.prefix)
                 self.pools.delete(slice_.name)
             case Action.REMOVE:
                 successors = [each for each in self._state.slices.named(slice_.name) if not each.closed]

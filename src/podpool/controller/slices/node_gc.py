@@ -106,7 +106,7 @@ class SliceNodeGC:
         try:
             return await self._mass_loss.check()
         except PodpoolError as error:
-            log.info("cannot check for a mass loss, retrying", error=error)
+            log.warning("cannot check whether too many nodes are missing, no slice is released; retrying", error=error)
             return False
 
     async def _try(self, name: str, release: Callable[[], Awaitable[None]]) -> None:
@@ -169,7 +169,7 @@ class SliceNodeGC:
         unused = not self._is_owned(pool) if is_derived(pool) else not pool.spec.allocations
         if node and unused and (is_derived(pool) or await self._is_absent(node)):
             await self._delete_objects(pool)
-            log.info("IPPool of a slice without an owner deleted", node=node, pool=name)
+            log.info("IPPool deleted, no node holds its slice any more", node=node, pool=name)
             self._deps.metrics.orphans.labels("slice").inc()
 
     async def _is_absent(self, node: str) -> bool:
