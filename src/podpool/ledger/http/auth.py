@@ -106,7 +106,7 @@ def _body_bytes(request: Request, route: Route) -> int:
     if request.receive is None:
         return len(request.body)
     announced = request.headers.get("content-length", "")
-    return min(int(announced[:12]), route.max_body) if announced.isdigit() else route.max_body
+    return min(int(announced[:12]), route.max_body) if announced.isdecimal() else route.max_body
 
 
 def _body_cluster(request: Request) -> str:
