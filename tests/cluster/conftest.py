@@ -50,8 +50,8 @@ class World:
         return list(self.cluster.admin.get(f"{PODS}?fieldSelector=spec.nodeName={node}")["items"])
 
     def agrees(self, *, pods: int) -> None:
-        """Wait until so many Pods run, and everybody says the same of them."""
-        differences_found = ["nobody was asked"]
+        """Wait until so many Pods run, and every source agrees on them."""
+        differences_found = ["no state was read"]
 
         def settled() -> bool:
             there, running = len(self.cluster.pods()), len(self.running())

@@ -72,10 +72,14 @@ def miscounted(subnet: Mapping[str, Any], ncs: Sequence[Mapping[str, Any]]) -> l
 
 
 def on_the_node(node: Node, pods: Addresses) -> list[str]:
-    """What the kubelet, the runtime and the kernel have, beside what the API server has."""
+    """What the kubelet, the runtime and the kernel have, beside what the API server has.
+
+    A namespace without an interface is not counted: a containerd that is killed between making one and saving its
+    sandbox leaves it for good (containerd/cri#568).
+    """
     kubelet = {name_of(pod): pod["status"].get("podIP", "") for pod in node.kubelet_pods()}
     counts = {
-        "network namespaces": (len(node.network_namespaces()), len(pods)),
+        "connected network namespaces": (len(node.addresses()), len(pods)),
         "ports of the bridge": (len(node.ports()), len(pods)),
         "workloads and sandboxes": (len(node.tasks()), 2 * len(pods)),
         "deferred DELs": (len(node.run("sh", "-c", f"ls {DEFERRED_DELETES} 2>/dev/null || true").split()), 0),

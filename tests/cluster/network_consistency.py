@@ -28,16 +28,16 @@ FIRST = "eth0"
 
 
 def network_differences(cluster: Cluster) -> list[str]:
-    """Tell every difference."""
+    """Return every difference."""
     pods, pools, nodes = cluster.pods(), cluster.admin.get(POOLS)["items"], cluster.nodes.values()
-    told = collected((who(pod, ifname), ips[0]) for pod in pods for ifname, ips in further(pod).items())
+    reported = collected((who(pod, ifname), ips[0]) for pod in pods for ifname, ips in further(pod).items())
     kernel = collected(each for node in nodes for each in interfaces(node, pods))
     journals = collected(each for node in nodes for each in journalled(node))
     return [
         *(f"{name_of(pod)} has not all of its networks" for pod in pods if len(wanted(pod)) != len(further(pod))),
-        *shared("interfaces have", told.values()),
-        *apart("interface", "Multus", told, "the kernel", kernel),
-        *apart("interface", "Multus", told, "the IPPools", collected(entries(pools))),
+        *shared("interfaces have", reported.values()),
+        *apart("interface", "Multus", reported, "the kernel", kernel),
+        *apart("interface", "Multus", reported, "the IPPools", collected(entries(pools))),
         *apart("interface", "slices' IPPools", collected(entries(filter(of_a_node, pools))), "the journals", journals),
     ]
 
@@ -56,7 +56,7 @@ def who(pod: Mapping[str, Any], ifname: str) -> str:
 
 
 def further(pod: Mapping[str, Any]) -> dict[str, list[str]]:
-    """What Multus has told of a Pod's networks beside the first."""
+    """What Multus has reported of a Pod's networks beside the first."""
     return {ifname: ips for ifname, ips in attached(pod).items() if ifname != FIRST}
 
 
