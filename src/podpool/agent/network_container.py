@@ -85,6 +85,6 @@ def gateway_of(nc: NetworkContainer, family: Family) -> str:
 
 def _is_of_family(text: str, family: Family) -> bool:
     try:
-        return parse_address(text).family is family
+        return bool(text) and parse_address(text).family is family
     except InvalidInput:
         return False

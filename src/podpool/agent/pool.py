@@ -193,6 +193,8 @@ class Pool:
         """Apply a record; records of other parts change nothing."""
         self.stopped = isinstance(record, records.Stopped) or (isinstance(record, records.Started) and self.stopped)
         match record:
+            case records.Assigned() | records.Unassigned() | records.ReleasePending():
+                self._apply_use(record)
             case records.Started():
                 self._start(record)
             case records.NCAdopted():
@@ -211,8 +213,6 @@ class Pool:
             case records.LostGrantsCleared():
                 self.lost -= {*record.grants}
                 self.grants.assume_used(at=record.at, grants=record.grants)
-            case records.Assigned() | records.Unassigned() | records.ReleasePending():
-                self._apply_use(record)
             case records.Snapshot():
                 self._restore(record)
 

@@ -17,7 +17,7 @@ from podpool.agent.fence import Fence
 from podpool.agent.journal import SEGMENT_BYTES, Journal
 from podpool.agent.journal_reader import JournalContents, JournalFormat, read_journal
 from podpool.agent.pool import Pool
-from podpool.agent.records import AnyRecord, NCProgrammed, Snapshot, Started, Stopped
+from podpool.agent.records import AnyRecord, Assigned, NCProgrammed, Snapshot, Started, Stopped, Unassigned
 from podpool.agent.secondary.slices import Slices
 from podpool.agent.state_lock import require_lock
 from podpool.api.meta import rfc3339_micro
@@ -172,6 +172,9 @@ class AgentState:
         await self.sync()
 
     def _apply(self, record: AnyRecord) -> None:
+        if isinstance(record, Assigned | Unassigned):  # those of every ADD and DEL concern nothing else
+            self.pool.apply(record)
+            return
         if isinstance(record, Started | Snapshot):
             self.journal_id = record.journal
         for part in (self.pool, self.slices, self.fence, self.node_fence, self.programming):

@@ -4,6 +4,7 @@ Invariant: a `RangeSet` is sorted, its ranges neither overlap nor touch, and all
 operation depends on the number of ranges, never on the number of addresses: `::/0` is as cheap as a /30.
 """
 
+import functools
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
@@ -149,6 +150,7 @@ def overlapping_pairs(ordered: Iterable[T], range_of: Callable[[T], Range]) -> I
             last = each
 
 
+@functools.lru_cache(maxsize=256)  # an agent parses the few subnets of its pool again with every ADD
 def parse_prefix(text: str, *, what: str = "range", leading_zeros: bool = False) -> Prefix:
     """Parse CIDR notation and clear host bits: `192.168.2.225/24` is `192.168.2.0/24`."""
     address_text, slash, length_text = text.partition("/")
