@@ -40,10 +40,12 @@ class Node:
         self.abandoned = AbandonedAdds([self.source])
 
     async def add(self, answered: asyncio.Event, *, assign: bool = True) -> None:
-        with self.abandoned.undo_if_cancelled(BOX, log):
-            if assign:
-                self.source.assigned.add(BOX)
-            await answered.wait()
+        await self.abandoned.undo_if_cancelled(BOX, self._assign(answered, assign=assign), log)
+
+    async def _assign(self, answered: asyncio.Event, *, assign: bool) -> None:
+        if assign:
+            self.source.assigned.add(BOX)
+        await answered.wait()
 
     async def start(self, *, assign: bool = True) -> tuple[asyncio.Task[None], asyncio.Event]:
         answered = asyncio.Event()

@@ -53,6 +53,24 @@ def test_names_are_listed_in_order_and_removed(tmp_path: Path) -> None:
     disk.close()
 
 
+def test_a_file_of_another_process_is_listed(tmp_path: Path) -> None:
+    disk = LocalDisk(tmp_path)
+    os.utime(tmp_path, (1_000_000, 1_000_000))  # listed once, it need not be listed again until it changes
+    assert [] == disk.names() == disk.names()
+    (tmp_path / "left").write_bytes(b"x")
+    assert ["left"] == disk.names()
+    (tmp_path / "soon after").write_bytes(b"x")
+    assert ["left", "soon after"] == disk.names()
+
+
+def test_a_file_within_the_resolution_of_time_stamps_is_listed(tmp_path: Path) -> None:
+    disk, stamp = LocalDisk(tmp_path), tmp_path.stat().st_mtime_ns
+    assert [] == disk.names()
+    (tmp_path / "left").write_bytes(b"x")
+    os.utime(tmp_path, ns=(stamp, stamp))
+    assert ["left"] == disk.names()
+
+
 def test_only_the_owner_reads_it(tmp_path: Path) -> None:
     disk = LocalDisk(tmp_path / "state")
     disk.append("journal", b"x")

@@ -5,13 +5,15 @@ sandbox had before stays: a runtime may repeat an ADD that was answered, and can
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
+from typing import TypeVar
 
 from podpool.agent.sandbox_gc import SandboxSource
 from podpool.cni.protocol import Attachment
 from podpool.runtime.logging import Logger
+
+R = TypeVar("R")
 
 
 @dataclass(kw_only=True)
@@ -35,24 +37,28 @@ class AbandonedAdds:
         """Undo nothing any more: the agent stops, and the plugin repeats its ADD with the successor."""
         self._closed = True
 
-    @contextmanager
-    def undo_if_cancelled(self, attachment: Attachment, log: Logger) -> Iterator[None]:
-        """Run an ADD in this context; release what it was assigned if it is cancelled and no other ADD needs it."""
+    async def undo_if_cancelled(self, attachment: Attachment, add: Awaitable[R], log: Logger) -> R:
+        """Run an ADD; release what it was assigned if it is cancelled and no other ADD needs it."""
         adds = self._in_progress.setdefault(attachment, _Adds(kept=self._has_address(attachment)))
         adds.count += 1
         try:
-            yield
-            adds.kept = True
+            response = await add
         except asyncio.CancelledError:
             if adds.count == 1 and not adds.kept and not self._closed and self._has_address(attachment):
                 log.info("ADD abandoned by its plugin, address released", sandbox=attachment.container_id)
                 for source in self._sources:
                     source.schedule_release(attachment)
             raise
+        else:
+            adds.kept = True
+            return response
         finally:
             adds.count -= 1
             if not adds.count:
                 del self._in_progress[attachment]
 
     def _has_address(self, attachment: Attachment) -> bool:
-        return any(source.has_address(attachment) for source in self._sources)
+        for source in self._sources:  # noqa: SIM110  a generator would cost as much as the questions
+            if source.has_address(attachment):
+                return True
+        return False

@@ -20,9 +20,8 @@ from podpool.agent.deps import AgentDeps
 from podpool.agent.netns import recorded_netns
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool_ipam import PoolIPAM
-from podpool.agent.records import PodIdentity
 from podpool.agent.scaling_input_collector import InputCollector
-from podpool.agent.secondary.router import AddressRequest, reject_ranges
+from podpool.agent.secondary.router import AddressRequest, pod_identity, reject_ranges
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
 from podpool.agent.state import AgentState
 from podpool.cni import protocol as cni
@@ -128,8 +127,8 @@ class CNIHandler:
 
     async def _add(self, request: cni.PluginRequest) -> cni.PluginResponse:
         attachment = cni.parse_attachment(request)
-        with self._abandoned_adds.undo_if_cancelled(attachment, self._log):
-            return await self._allocate(request, attachment)
+        add = self._allocate(request, attachment)
+        return await self._abandoned_adds.undo_if_cancelled(attachment, add, self._log)
 
     async def _allocate(self, request: cni.PluginRequest, attachment: cni.Attachment) -> cni.PluginResponse:
         config = cni.parse_config(request.stdin)
@@ -142,9 +141,8 @@ class CNIHandler:
         netns = recorded_netns(request.netns)
         options = parse_pool_options(request)
         self._report_ignored(config.name, options.ignored)
-        add = AddRequest(
-            attachment=attachment, pod=_pod(request), network=config.name, netns=netns, addresses=options.addresses
-        )
+        pod, addresses = pod_identity(request), options.addresses
+        add = AddRequest(attachment=attachment, pod=pod, network=config.name, netns=netns, addresses=addresses)
         self._confirmation.on_add(self._state.fence)
         return cni.add_result(await self._ipam.allocate(add), config.cni_version, extras=options.extras)
 
@@ -206,7 +204,7 @@ class CNIHandler:
         """Return the ranges that a request is about; None when it is about the node's pool."""
         if self._secondary:
             await self._secondary.router.read_flat_file(request)
-            return self._secondary.router.parse(request, _pod(request))
+            return self._secondary.router.parse(request)
         reject_ranges(request.stdin)
         return None
 
@@ -217,9 +215,9 @@ class CNIHandler:
             return None
         self._secondary.slice_ipam.schedule_release(attachment)
         try:
-            return self._secondary.router.parse(request, _pod(request))
+            return self._secondary.router.parse(request)
         except cni.CniError as error:
-            pod = _pod(request).qualified_name
+            pod = pod_identity(request).qualified_name
             self._log.warning(
                 "DEL has an invalid configuration, released by sandbox ID",
                 pod=pod,
@@ -261,15 +259,6 @@ def _io_error(request: cni.PluginRequest, reason: str) -> cni.PluginResponse:
     code = cni.ErrorCode.UNAVAILABLE if request.command == "STATUS" else cni.ErrorCode.IO_FAILURE
     error = cni.CniError(code, "the agent cannot write its journal: check the node's disk", reason)
     return cni.error_result(error, cni.requested_version(request.stdin))
-
-
-def _pod(request: cni.PluginRequest) -> PodIdentity:
-    arguments = request.arguments()
-    return PodIdentity(
-        namespace=arguments.get("K8S_POD_NAMESPACE", ""),
-        name=arguments.get("K8S_POD_NAME", ""),
-        uid=arguments.get("K8S_POD_UID", ""),
-    )
 
 
 def _secondary_result(wanted: AddressRequest, addresses: tuple[Address, ...], version: str) -> cni.PluginResponse:

@@ -9,6 +9,7 @@ import asyncio
 import math
 from collections.abc import Callable
 from decimal import Decimal
+from typing import TypeAlias
 
 from podpool.agent.deps import NAMESPACE, AgentDeps
 from podpool.agent.scaling import ScalingParameters
@@ -29,6 +30,8 @@ from podpool.core.quantities import hundredths
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.kube.informer import Informer, ObjectInformer
+
+_Sources: TypeAlias = tuple[NodeScaler, ClusterSubnet | None, ClusterSubnetState | None]
 
 
 class AgentInformers:
@@ -84,6 +87,8 @@ class SubnetInformer:
         self._restart = asyncio.Event()
         self._subnet: ObjectInformer[ClusterSubnet] | None = None
         self._state: ObjectInformer[ClusterSubnetState] | None = None
+        self._computed: tuple[_Sources, ScalingParameters] | None = None
+        """The last parameters, and what they were computed from: every ADD needs them."""
 
     def follow(self, name: str) -> None:
         """Follow this subnet from now on."""
@@ -98,8 +103,14 @@ class SubnetInformer:
             return None
         if self._lacks_exhaustion() and (self._state is None or not self._state.synced):
             return None
+        sources = (nnc_scaler, self._subnet.object, self._state.object if self._state else None)
+        if self._computed is None or self._computed[0] != sources:
+            self._computed = sources, self._compute(nnc_scaler, self._subnet.object)
+        return self._computed[1]
+
+    def _compute(self, nnc_scaler: NodeScaler, subnet: ClusterSubnet | None) -> ScalingParameters:
         settings, exhausted = self._deps.settings, self._is_exhausted()
-        status = self._subnet.object.status if self._subnet.object else ClusterSubnetStatus()
+        status = subnet.status if subnet else ClusterSubnetStatus()
         if status.scaler.batch:
             scaler = subnet_scaler(status.scaler.batch, status.scaler.buffer, default=settings)
         else:

@@ -6,6 +6,7 @@ reason; so does one at a closed fence. An ADD that names its addresses gets thes
 
 import asyncio
 from collections.abc import Iterable
+from functools import partial
 
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
@@ -105,7 +106,7 @@ class PoolIPAM:
             self._demand.sandbox_deleted(assignment.pod)
             revoked = assignment.revoked
             event = "address released, not assigned again" if revoked else "address released, cooling down"
-            self._log.info(event, **_fields(assignment))
+            self._log_soon(event, assignment)
         self.queue.cancel(attachment)
 
     def check(self, attachment: Attachment) -> tuple[str, ...]:
@@ -149,8 +150,12 @@ class PoolIPAM:
         )
         assignments = pool.assignments_of(request.attachment)
         for assignment in assignments:
-            self._log.info("address assigned", **_fields(assignment))
+            self._log_soon("address assigned", assignment)
         return assignments
+
+    def _log_soon(self, event: str, assignment: GrantAssignment) -> None:
+        """Log what happened to an address, after the response."""
+        asyncio.get_running_loop().call_soon(partial(self._log.info, event, **_fields(assignment)))
 
     def _requested(self, request: AddRequest) -> tuple[PoolGrant, ...]:
         """Return the grants of requested addresses, and any of the other NCs and families; raises `CniError`."""

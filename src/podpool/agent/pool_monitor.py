@@ -27,6 +27,9 @@ from podpool.kube.backoff import Backoff
 from podpool.kube.errors import ApiConflict, ApiError, ApiNotFound
 from podpool.runtime.transport import Unreachable
 
+DECISION_INTERVAL = 0.02
+"""Seconds between two decisions: a decision costs more than an ADD, and one covers all changes since the last."""
+
 
 class PoolMonitor:
     """Scales the pool through the NNC."""
@@ -65,6 +68,7 @@ class PoolMonitor:
         while True:
             self._changed.clear()
             next_at = await self._reconcile()
+            await asyncio.sleep(DECISION_INTERVAL)
             await event_or_timeout(self._changed, asyncio.timeout_at(next_at))
 
     async def _reconcile(self) -> float | None:

@@ -16,9 +16,11 @@ new protocol name.
 """
 
 import enum
+import functools
 import re
 import struct
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -48,6 +50,7 @@ _LENGTH = struct.Struct("!I")
 HEADER_SIZE = _LENGTH.size
 _VARIABLES = ("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 _CONTAINER_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_IFNAME = re.compile(r"(?!\.{1,2}$)[^/:\s]+")
 _UNDECODABLE = (ValueError, RecursionError)
 """What decoding of arbitrary JSON raises; msgspec's errors are ValueErrors."""
 
@@ -63,10 +66,15 @@ class PluginRequest(msgspec.Struct, frozen=True, kw_only=True):
     path: str = ""
     stdin: bytes = b""
 
-    def arguments(self) -> dict[str, str]:
+    def arguments(self) -> Mapping[str, str]:
         """Parse CNI_ARGS, such as `K8S_POD_NAMESPACE=default;K8S_POD_NAME=web-0`; malformed pairs are skipped."""
-        pairs = (pair.partition("=") for pair in self.args.split(";"))
-        return {name: value for name, equals, value in pairs if equals}
+        return _parse_arguments(self.args)
+
+
+@functools.lru_cache(maxsize=16)  # each request needs them several times
+def _parse_arguments(text: str) -> Mapping[str, str]:
+    pairs = (pair.partition("=") for pair in text.split(";"))
+    return MappingProxyType({name: value for name, equals, value in pairs if equals})
 
 
 class PluginResponse(msgspec.Struct, frozen=True):
@@ -240,7 +248,7 @@ def parse_attachment(request: PluginRequest) -> "Attachment":
     if len(container_id) > MAX_NAME or not _CONTAINER_ID.fullmatch(container_id):
         rule = f"must be up to {MAX_NAME} letters, digits, '_', '.' and '-', and start with a letter or digit"
         raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_CONTAINERID {quoted(container_id)} {rule}")
-    if len(ifname) > MAX_IFNAME or ifname in (".", "..") or any(each in "/:" or each.isspace() for each in ifname):
+    if len(ifname) > MAX_IFNAME or not _IFNAME.fullmatch(ifname):
         rule = f"must be up to {MAX_IFNAME} characters without '/', ':' and spaces"
         raise CniError(ErrorCode.INVALID_ENVIRONMENT, f"CNI_IFNAME {quoted(ifname)} {rule}")
     return Attachment(container_id=container_id, ifname=ifname)

@@ -10,6 +10,7 @@ kernel reports a failed write once, and may drop the data.
 import asyncio
 import fcntl
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +20,9 @@ from podpool import __version__
 
 LOCK_FILE = ".lock"
 """The file whose lock stands for the directory; its content is the holder, for people."""
+
+TIMESTAMP_RESOLUTION = 3_000_000_000
+"""Nanoseconds, more than any file system's."""
 
 
 class Disk(Protocol):
@@ -57,6 +61,9 @@ class LocalDisk:
         root.mkdir(parents=True, exist_ok=True, mode=0o700)
         self._open: dict[str, int] = {}
         self._lock: int | None = None
+        self._names: list[str] = []
+        self._listed_at: int | None = None
+        """The time stamp of the directory when it was listed; None when it may change without another."""
 
     def read(self, name: str) -> bytes | None:
         """Return the contents of a file; None if it does not exist."""
@@ -95,7 +102,13 @@ class LocalDisk:
 
     def names(self) -> list[str]:
         """Return the names of all files, sorted."""
-        return sorted(each.name for each in self.root.iterdir() if each.is_file() and not each.name.startswith("."))
+        changed, now = self.root.stat().st_mtime_ns, time.time_ns()
+        if changed != self._listed_at:
+            with os.scandir(self.root) as entries:
+                self._names = sorted(e.name for e in entries if e.is_file() and not e.name.startswith("."))
+            # a later change within the resolution of time stamps would not show
+            self._listed_at = changed if now - changed > TIMESTAMP_RESOLUTION else None
+        return list(self._names)
 
     def try_lock(self) -> str | None:
         """Lock the directory until `close` or the end of the process; return the holder if another has locked it."""

@@ -12,11 +12,13 @@ library is needed for two formatters.
 
 import logging
 import sys
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from types import MappingProxyType
+from typing import ClassVar
 
 import msgspec
 
@@ -62,10 +64,28 @@ class Logger:
 
     def _log(self, level: int, event: str, fields: Mapping[str, object], *, exc_info: bool = False) -> None:
         logger = self._logger
-        if logger.isEnabledFor(level):  # not Logger.log(): no line shows the caller, and finding it is half the cost
-            record = logging.LogRecord(logger.name, level, "", 0, event, (), sys.exc_info() if exc_info else None)
-            record.fields = {**self._fields, **fields}
-            logger.handle(record)
+        if logger.isEnabledFor(level):
+            logger.handle(_Record(logger.name, level, event, {**self._fields, **fields}, exc_info=exc_info))
+
+
+class _Record(logging.LogRecord):
+    """A record without caller, process and thread: no line shows them, and finding them takes longer than the rest."""
+
+    _DEFAULTS: ClassVar = vars(logging.LogRecord("", logging.NOTSET, "", 0, "", (), None))
+
+    def __init__(self, name: str, level: int, event: str, fields: Mapping[str, object], *, exc_info: bool) -> None:
+        created, level_name = time.time(), logging.getLevelName(level)
+        vars(self).update(
+            self._DEFAULTS,
+            name=name,
+            msg=event,
+            levelno=level,
+            levelname=level_name,
+            created=created,
+            msecs=created % 1 * 1000,
+            exc_info=sys.exc_info() if exc_info else None,
+            fields=fields,
+        )
 
 
 class OnceLogger:

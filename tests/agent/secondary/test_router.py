@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from podpool.agent.deps import AgentDeps
-from podpool.agent.records import PodIdentity
 from podpool.agent.secondary.flat_file import FlatFileUnavailable
 from podpool.agent.secondary.router import FLAT_FILE_MAX_AGE, AddressRequest, Router
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, PluginRequest
@@ -89,7 +88,7 @@ def request(stdin: bytes, *, command: str = "ADD", args: str = ARGS) -> PluginRe
 
 
 def parsed(stdin: bytes) -> AddressRequest:
-    found = router().parse(request(stdin), PodIdentity())
+    found = router().parse(request(stdin))
     assert found
     return found
 
@@ -97,7 +96,7 @@ def parsed(stdin: bytes) -> AddressRequest:
 def parsed_with_file(stdin: bytes, flat_file: bytes | InvalidInput | None) -> AddressRequest | None:
     reading = router(flat_file=flat_file)
     asyncio.run(reading.read_flat_file(request(stdin)))
-    return reading.parse(request(stdin), PodIdentity())
+    return reading.parse(request(stdin))
 
 
 class TestParse:
@@ -111,7 +110,7 @@ class TestParse:
         ],
     )
     def test_a_configuration_without_ranges_is_for_the_node_pool(self, stdin: bytes) -> None:
-        assert router().parse(request(stdin), PodIdentity()) is None
+        assert router().parse(request(stdin)) is None
 
     @pytest.mark.parametrize(
         "stdin",
@@ -122,7 +121,7 @@ class TestParse:
         ],
     )
     def test_a_configuration_with_ranges_or_of_whereabouts_is_not(self, stdin: bytes) -> None:
-        assert router().parse(request(stdin), PodIdentity())
+        assert router().parse(request(stdin))
 
     def test_the_flat_file_fills_empty_keys(self) -> None:
         found = parsed_with_file(b'{"ipam": {"type": "whereabouts"}}', FLAT)
@@ -172,11 +171,11 @@ class TestParse:
             reading = Router(deps(read, clock), sliced=FakeSource(), shared=FakeSource())
             await reading.read_flat_file(own)
             with pytest.raises(CniError) as caught:
-                reading.parse(own, PodIdentity())
+                reading.parse(own)
             assert ErrorCode.TRY_AGAIN_LATER is caught.value.code
             for _ in range(2):
                 await reading.read_flat_file(own)
-                found = reading.parse(own, PodIdentity())
+                found = reading.parse(own)
                 assert found
                 assert ["10.7.0.0/16"] == [str(each.prefix) for each in found.ranges]
                 clock.pass_time(FLAT_FILE_MAX_AGE)
@@ -191,7 +190,7 @@ class TestParse:
             routing = router()
             for _ in range(2):
                 own = request(b'{"name": "red", "ipam": {"type": "whereabouts", "fork": 1}}')
-                assert routing.parse(own, PodIdentity())
+                assert routing.parse(own)
         finally:
             lines.detach()
         (warning,) = lines.warnings
@@ -234,13 +233,13 @@ class TestParse:
     )
     def test_invalid_cni_args_are_rejected_as_invalid_environment(self, args: str) -> None:
         with pytest.raises(CniError) as caught:
-            router().parse(request(ONE, args=args), PodIdentity())
+            router().parse(request(ONE, args=args))
         assert ErrorCode.INVALID_ENVIRONMENT is caught.value.code
         assert caught.value.message.startswith(("CNI_ARGS", "IgnoreUnknown"))
 
     @pytest.mark.parametrize("args", ["", "FOO", f"{ARGS};IP=foo"])
     def test_only_an_add_needs_a_pod(self, args: str) -> None:
-        assert router().parse(request(ONE, command="DEL", args=args), PodIdentity())
+        assert router().parse(request(ONE, command="DEL", args=args))
 
 
 class TestRouting:

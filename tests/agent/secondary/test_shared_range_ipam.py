@@ -800,8 +800,7 @@ class TestRuntime:
 
         async def add() -> None:
             request = node.request(pod_interface("p"), ONE)
-            with abandoned.undo_if_cancelled(request.attachment, get_logger("test")):
-                await node.ipam.allocate(request)
+            await abandoned.undo_if_cancelled(request.attachment, node.ipam.allocate(request), get_logger("test"))
 
         await add()
         node.transport.cut = True

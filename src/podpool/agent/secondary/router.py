@@ -96,9 +96,11 @@ class Router:
     async def read_flat_file(self, request: PluginRequest) -> None:
         """Read the flat file of a configuration, unless it was read within the last seconds; `parse` then uses it."""
         with suppress(CniError):  # which `parse` raises
-            path, now = _flat_file_path(request.stdin), self._deps.clock.boot()
-            known = None if path is None else self._flat_files.get(path)
-            if path is None or (isinstance(known, _FlatFile) and now - known.read_at < FLAT_FILE_MAX_AGE):
+            path = _flat_file_path(request.stdin)
+            if path is None:
+                return
+            now, known = self._deps.clock.boot(), self._flat_files.get(path)
+            if isinstance(known, _FlatFile) and now - known.read_at < FLAT_FILE_MAX_AGE:
                 return
             try:
                 self._keep_flat_file(path, _FlatFile(await self._deps.read_flat_file(path), now))
@@ -114,7 +116,7 @@ class Router:
         if len(self._flat_files) > CONFIG_CACHE_SIZE:
             del self._flat_files[next(iter(self._flat_files))]
 
-    def parse(self, request: PluginRequest, pod: PodIdentity) -> AddressRequest | None:
+    def parse(self, request: PluginRequest) -> AddressRequest | None:
         """Parse a request of the plugin, with its flat file as last read. None if it is for the node's pool.
 
         Raises `CniError`.
@@ -122,6 +124,7 @@ class Router:
         path = _flat_file_path(request.stdin)
         if path is None:
             return None
+        pod = pod_identity(request)
         owner, args = _owner(request, pod)
         flat = self._flat_files.get(path)
         if isinstance(flat, FlatFileUnavailable):
@@ -175,6 +178,16 @@ class Router:
         except InvalidInput as error:
             raise CniError(ErrorCode.INVALID_CONFIG, str(error)) from error
         return self._sliced if request.config.sliced else self._shared
+
+
+def pod_identity(request: PluginRequest) -> PodIdentity:
+    """Return the Pod that CNI_ARGS names."""
+    arguments = request.arguments()
+    return PodIdentity(
+        namespace=arguments.get("K8S_POD_NAMESPACE", ""),
+        name=arguments.get("K8S_POD_NAME", ""),
+        uid=arguments.get("K8S_POD_UID", ""),
+    )
 
 
 def reject_ranges(stdin: bytes) -> None:
