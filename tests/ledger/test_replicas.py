@@ -130,6 +130,24 @@ def test_change_reaches_streams_of_other_replicas(url: str) -> None:
     asyncio.run(main())
 
 
+def test_notifications_that_are_not_podpools_stop_no_stream(url: str, postgres: Postgres) -> None:
+    async def main() -> None:
+        async with replicas(url, 2) as (first, second):
+            await make_subnets(first)
+            stream = second.changes("c1")
+            try:
+                assert set(SUBNETS) == {(await next_change(stream)).state.subnet for _ in SUBNETS}
+                for payload in ("", "x", "x 1,²", "x 1,,2", f"x {10**40},-1", "x " + ",".join(map(str, range(1_500)))):
+                    postgres.psql(f"NOTIFY podpool, '{payload}'", database="replicas")
+                new = SubnetSpec(network="vnet", name="late", cidr="10.9.0.0/24")
+                await first.admin.create_subnet(new)
+                assert SubnetName(network="vnet", name="late") == (await next_change(stream)).state.subnet
+            finally:
+                await stream.aclose()
+
+    asyncio.run(main())
+
+
 async def next_change(stream: AsyncIterator[SubnetChange | None]) -> SubnetChange:
     """Return the next change; heartbeats are skipped."""
     async for change in stream:

@@ -7,6 +7,8 @@ import asyncio
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import asyncpg
+
 from podpool.ledger.storage.group_commit import ChangeListeners
 from podpool.ledger.storage.postgres.commit import CHANNEL
 from podpool.ledger.storage.postgres.connection import CONNECTION_ERRORS, connect
@@ -20,6 +22,7 @@ log = get_logger(__name__)
 _RECONNECT_DELAY = 0.5
 _MAX_PAYLOAD = 7_000
 """PostgreSQL accepts 8,000 bytes."""
+_MAX_PENDING = 10_000
 
 
 class NotificationListener:
@@ -53,39 +56,62 @@ class NotificationListener:
         while True:
             try:
                 await self._listen()
-            except CONNECTION_ERRORS as error:
+            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 text = f"{type(error).__name__}: {error}"
                 log.warning("PostgreSQL notifications interrupted, reconnecting", error=text)
             await asyncio.sleep(_RECONNECT_DELAY)
 
     async def _listen(self) -> None:
         connection = await connect(self._url)
-        disconnected = asyncio.Event()
-        payloads: asyncio.Queue[str] = asyncio.Queue()
-        connection.add_termination_listener(lambda _: disconnected.set())
+        pending = _Pending()
+        connection.add_termination_listener(lambda _: pending.close())
         try:
-            await connection.add_listener(CHANNEL, lambda *notification: payloads.put_nowait(notification[-1]))
-            self._listeners.notify(await _all_subnets(connection))
-            while not disconnected.is_set():
-                await self._forward(connection, payloads, disconnected)
+            await connection.add_listener(CHANNEL, lambda *notification: self._add(pending, notification[-1]))
+            pending.add(None)
+            while not pending.closed:
+                await pending.event.wait()
+                changed = pending.take()
+                self._listeners.notify(await _all_subnets(connection) if changed is None else changed)
         finally:
             connection.terminate()
 
-    async def _forward(
-        self, connection: "Connection", payloads: "asyncio.Queue[str]", disconnected: asyncio.Event
-    ) -> None:
-        waits = [asyncio.ensure_future(payloads.get()), asyncio.ensure_future(disconnected.wait())]
+    def _add(self, pending: "_Pending", payload: object) -> None:
+        """Add what a notification says; of one that is not podpool's, that any subnet may have changed."""
+        replica, _, numbers = str(payload).partition(" ")
+        if replica == self._replica:
+            return  # listeners were called at the commit
         try:
-            await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in waits[waits[0].done() :]:
-                each.cancel()
-        if not waits[0].done():
-            return
-        replica, _, numbers = str(waits[0].result()).partition(" ")
-        if replica != self._replica:  # listeners were called at the commit
-            changed = [int(number) for number in numbers.split(",")] if numbers else await _all_subnets(connection)
-            self._listeners.notify(changed)
+            pending.add([int(number) for number in numbers.split(",")] if numbers else None)
+        except ValueError:
+            pending.add(None)
+
+
+class _Pending:
+    """The subnets whose listeners are to be called next; as many as there are."""
+
+    def __init__(self) -> None:
+        self.event = asyncio.Event()
+        self.closed = False
+        self._changed: set[int] = set()
+        self._any = False
+
+    def add(self, changed: Sequence[int] | None) -> None:
+        """Add subnets; None for all, as for more than are worth a list."""
+        self._changed.update(changed or ())
+        self._any = self._any or changed is None or len(self._changed) > _MAX_PENDING
+        self.event.set()
+
+    def take(self) -> Sequence[int] | None:
+        """Return them, and begin anew; None for all."""
+        changed = None if self._any else sorted(self._changed)
+        self._changed, self._any = set(), False
+        self.event.clear()
+        return changed
+
+    def close(self) -> None:
+        """Note that the connection is lost."""
+        self.closed = True
+        self.event.set()
 
 
 async def _all_subnets(connection: "Connection") -> list[int]:
