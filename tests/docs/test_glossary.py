@@ -25,7 +25,7 @@ REPLACED = {
     "seats": "allocator",
     "strays": "orphans",
     "outlook": "scaling inputs",
-    "recollection": "lost grant GC",
+    "recollection": "journal loss recovery",
     "mishap": "error",
     "mishaps": "errors",
     "room": "package, free addresses",

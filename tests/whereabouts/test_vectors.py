@@ -2,7 +2,8 @@
 
 The others are in the tests of their subject: 40 to 54 in `tests/core`, 1 to 33 in `test_config` and `test_cni_args`, 58
 to 86 in `test_shared_range`, 69 and 70 in `test_object_names`, 88 and 89 in `test_slice_assignment`, 90 to 97 in
-`test_orphan_gc`, 98 in `test_network_plan` and, for a missing node, in `tests/agent/secondary/test_slice_reconciler`.
+`test_orphan_gc`, 98 in `test_network_plan` and, for a missing node, in
+`tests/agent/secondary/test_node_slices_reconciler`.
 """
 
 import pytest

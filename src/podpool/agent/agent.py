@@ -23,7 +23,7 @@ from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.fence import Fence
 from podpool.agent.health import AgentHealth
 from podpool.agent.informers import AgentInformers
-from podpool.agent.lost_grant_gc import LostGrantGC
+from podpool.agent.journal_loss_recovery import JournalLossRecovery
 from podpool.agent.metrics import MetricsSnapshot
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
@@ -72,7 +72,7 @@ class Agent:
         self._ipam = PoolIPAM(deps, options, state, demand, self._inputs)
         sources = (self._ipam, *(self._secondary.sources if self._secondary else ()))
         self._sandbox_gc = SandboxGC(deps, self._informers.pods.cache, sources)
-        self._lost_grant_gc = LostGrantGC(
+        self._journal_loss_recovery = JournalLossRecovery(
             deps, state, self._informers.pods.cache, self._ipam.added, self._sandbox_gc.runtime
         )
         self._underlay = UnderlayPoller(deps, state, deps.underlay) if deps.underlay else None
@@ -187,7 +187,7 @@ class Agent:
             self._monitor,
             self._ipam,
             self._handler,
-            self._lost_grant_gc,
+            self._journal_loss_recovery,
             self._sandbox_gc,
             self._secondary,
             self._underlay,

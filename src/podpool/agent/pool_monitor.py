@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, event_or_timeout
-from podpool.agent.nnc_correction_pace import CorrectionPace
+from podpool.agent.nnc_correction_backoff import CorrectionPace
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending

@@ -19,11 +19,11 @@ from podpool.agent.records import (
     SliceHolder,
     SliceSuspended,
 )
+from podpool.agent.secondary.node_slices_reconciler import SliceReconciler
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
 from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter
-from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment

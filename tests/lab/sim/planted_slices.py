@@ -8,8 +8,8 @@ import pytest
 
 from podpool.agent import records
 from podpool.agent.secondary.ippool_batcher import IPPoolBatcher
+from podpool.agent.secondary.node_slices_reconciler import SliceReconciler
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
-from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice, Slices
 from podpool.agent.state import AgentState
 from podpool.api.builtin import Node

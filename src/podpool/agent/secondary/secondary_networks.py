@@ -14,12 +14,13 @@ import asyncio
 from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.metrics import SliceMetricsSnapshot
 from podpool.agent.refusal_reasons import fenced_reason
+from podpool.agent.secondary.node_slices_reconciler import SliceReconciler
 from podpool.agent.secondary.router import Router
 from podpool.agent.secondary.shared_range_ipam import SharedRangeIPAM
 from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ipam import SliceIPAM
-from podpool.agent.secondary.slice_reconciler import SliceReconciler
-from podpool.agent.secondary.slice_recovery import SliceOrphanGC, SliceRecovery
+from podpool.agent.secondary.slice_orphan_gc import SliceOrphanGC
+from podpool.agent.secondary.slice_recovery import SliceRecovery
 from podpool.agent.state import AgentState
 from podpool.api.builtin import Node, Pod
 from podpool.kube.cache import ObjectCache

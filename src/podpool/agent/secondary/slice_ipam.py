@@ -16,10 +16,10 @@ from podpool.agent.deps import MIN_WAIT, AgentDeps, event_or_timeout
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceUnassigned
 from podpool.agent.refusal_reasons import fenced_reason
 from podpool.agent.sandbox_gc import SandboxInterface
+from podpool.agent.secondary.node_slices_reconciler import SliceReconciler
 from podpool.agent.secondary.router import AddressRequest
 from podpool.agent.secondary.shared_range_journal import SharedRangeLog
 from podpool.agent.secondary.slice_ippool_writer import allocation_from_holder
-from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slice
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment, CniError, ErrorCode

@@ -1,15 +1,10 @@
-"""Recovery of slices whose journal was lost while sandboxes ran, and orphan GC, by the Pods of the node.
+"""Recovery of slices whose journal was lost while sandboxes ran, by the Pods of the node.
 
-Recovery: nothing of such a slice is assigned before two observations find every Pod of the node accounted for. A Pod
-is accounted for if it reports its networks, which Multus does when the last one is attached; if it has an address by
-the readable part of the journal; or if it has sent an ADD since, so that its former sandbox is gone. An address that a
-Pod reports is its own, whatever the IPPool contains, which was behind when the journal was lost, and whatever the
-readable part of the journal contains, which may be older: unless the holder there reports it too, or has not reported
-yet.
-
-Orphan GC: no DEL is sent for an address that a third party allocated. It is released when two observations find that
-its Pod is not on this node, that the Pod has sent an ADD since, or that its interface has an address by an ADD of this
-agent: a Pod has one sandbox at a time.
+Nothing of such a slice is assigned before two observations find every Pod of the node accounted for. A Pod is accounted
+for if it reports its networks, which Multus does when the last one is attached; if it has an address by the readable
+part of the journal; or if it has sent an ADD since, so that its former sandbox is gone. An address that a Pod reports
+is its own, whatever the IPPool contains, which was behind when the journal was lost, and whatever the readable part of
+the journal contains, which may be older: unless the holder there reports it too, or has not reported yet.
 """
 
 import asyncio
@@ -17,15 +12,14 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from podpool.agent.deps import AgentDeps
 from podpool.agent.records import SliceAddress, SliceAssigned, SliceHolder, SliceRecovered, SliceUnassigned
+from podpool.agent.secondary.node_slices_reconciler import SliceReconciler
 from podpool.agent.secondary.slice_ipam import SliceIPAM
-from podpool.agent.secondary.slice_reconciler import SliceReconciler
 from podpool.agent.secondary.slices import Slices
 from podpool.agent.state import AgentState
-from podpool.api.builtin import ADDRESSED_PODS, FINISHED, AddressedPod, Pod
+from podpool.api.builtin import ADDRESSED_PODS, FINISHED, AddressedPod
 from podpool.cni.protocol import Attachment
 from podpool.core.addresses import Address
-from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
-from podpool.kube.cache import ObjectCache
+from podpool.core.two_observations import TwoObservations
 from podpool.kube.errors import ApiError
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.nad import NetworkStatus, network_statuses
@@ -127,41 +121,3 @@ def _reported_addresses(pod: AddressedPod) -> frozenset[Address] | None:
 def _statuses(pod: AddressedPod) -> tuple[NetworkStatus, ...]:
     own = NetworkStatus(interface=PRIMARY_INTERFACE, ips=tuple(each.ip for each in pod.status.pod_ips))
     return network_statuses(pod) or (own,)
-
-
-class SliceOrphanGC:
-    """Releases orphaned addresses."""
-
-    def __init__(self, deps: AgentDeps, state: AgentState, ipam: SliceIPAM, pods: ObjectCache[Pod]) -> None:
-        self._deps = deps
-        self._state = state
-        self._ipam = ipam
-        self._pods = pods
-        self._observations: TwoObservations[SliceAddress] = TwoObservations()
-
-    async def run(self) -> None:
-        """Observe at an interval, until cancelled."""
-        while True:
-            await asyncio.sleep(OBSERVATION_INTERVAL)
-            if self._pods.synced.is_set():
-                self._observe(tuple(self._pods.values()))
-
-    def _observe(self, pods: Collection[Pod]) -> None:
-        waiting = self._ipam.waiting_pods
-        candidates = orphan_candidates(self._state.slices, pods, waiting)
-        orphans = self._observations.observe(candidates, now=self._deps.clock.boot())
-        if orphans:
-            addresses = ", ".join(each.address for each in orphans)
-            self._deps.log.info("orphaned addresses of slices released", count=len(orphans), address=addresses)
-        self._ipam.unassign(orphans)
-        waiting.intersection_update(each.key for each in pods)
-
-
-def orphan_candidates(slices: Slices, pods: Iterable[Pod], waiting: Collection[str]) -> Iterator[SliceAddress]:
-    """Iterate over inferred addresses without a Pod. `waiting` are Pods whose ADD found no address."""
-    present = {pod.key for pod in pods if pod.needs_address and pod.key not in waiting}
-    served = {(each.podref, each.attachment.ifname) for _, each in slices.holders() if not each.inferred}
-    for address, holder in slices.holders():
-        gone = holder.podref not in present or (holder.podref, holder.attachment.ifname) in served
-        if holder.inferred and gone:
-            yield address

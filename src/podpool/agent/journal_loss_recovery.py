@@ -1,10 +1,11 @@
-"""GC of lost grants: those that sandboxes may use although the journal lost the record.
+"""Recovery of the pool after a lost journal: finds out which grants no sandbox uses, and makes them assignable again.
 
-A lost grant is cleared by two observations (`core.two_observations`) that no Pod of the node shows its address, and
-that every Pod is accounted for: it shows an address, has sent an ADD to this agent, or has an assignment. A Pod may
-show its address only after its images are pulled; until then any lost grant may be its. Addresses of additional NCs are
-never shown: they are cleared when every Pod has sent an ADD or has an assignment. A recorded assignment of a lost grant
-is right when that Pod shows the address. Nothing is cleared while another agent of this node may assign it.
+A grant is lost if a sandbox may use it although the journal lost the record. It is cleared by two observations
+(`core.two_observations`) that no Pod of the node shows its address, and that every Pod is accounted for: it shows an
+address, has sent an ADD to this agent, or has an assignment. A Pod may show its address only after its images are
+pulled; until then any lost grant may be its. Addresses of additional NCs are never shown: they are cleared when every
+Pod has sent an ADD or has an assignment. A recorded assignment of a lost grant is right when that Pod shows the
+address. Nothing is cleared while another agent of this node may assign it.
 
 The sandbox of a force-deleted Pod may run on, and no Pod shows its address. So nothing is cleared before the runtime,
 if there is one, has listed its sandboxes, nor while one of them is of no Pod of the node and has no assignment. The
@@ -32,7 +33,7 @@ MAX_LOGGED = 10
 """Sandboxes that a log line names."""
 
 
-class LostGrantGC:
+class JournalLossRecovery:
     """Clears lost grants; `added` are the keys of Pods that sent an ADD since the journal was lost."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How often an agent corrects what another writer changed in its NNC: at once, then less and less often.
+"""Back-off of corrections: an agent corrects what another writer changed in its NNC at once, then less and less often.
 
 One that changes it again each time, such as a third-party agent on the same node, must not make both load the API
 server.
