@@ -8,7 +8,7 @@ import pytest
 from podpool.api.azure import AGENT_ANNOTATION, AgentReport, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import report_is_about
+from podpool.controller.nnc_conversion import report_is_about
 from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, SubnetName
 
 SUBNET = SubnetName(network="vnet", name="pods")

@@ -14,7 +14,7 @@ import msgspec
 from podpool.api.azure import AGENT_ANNOTATION, NodeNetworkConfig
 from podpool.api.builtin import Event, Node
 from podpool.api.whereabouts import IPPool, NodeSlicePool
-from podpool.controller.convert import build_status
+from podpool.controller.nnc_conversion import build_status
 from podpool.controller.scaler_policy import PublishedSubnet
 from podpool.core.scaling import target
 from podpool.core.settings import Settings

@@ -5,7 +5,7 @@ It is loaded when a term begins and updated with each response. Closed network c
 
 from podpool.api.azure import NodeNetworkConfig
 from podpool.api.builtin import Node
-from podpool.controller.convert import claimed_nc
+from podpool.controller.nnc_conversion import claimed_nc
 from podpool.ledger.messages import NetworkContainerRecord, NetworkContainerState, ReconcileItem
 
 

@@ -6,10 +6,10 @@ from functools import partial
 
 from podpool.api.meta import KubeObject
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import subnet_of
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.metrics import SubnetMetrics
+from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.node_gc import NodeGC, OrphanNNCGC
 from podpool.controller.node_reconciler import NodeReconciler

@@ -16,8 +16,8 @@ import msgspec
 from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import build_status, reconcile_item, report_is_about, status_is_current
 from podpool.controller.deps import ControllerDeps
+from podpool.controller.nnc_conversion import build_status, reconcile_item, report_is_about, status_is_current
 from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.expectations import Expectations

@@ -13,8 +13,8 @@ from collections.abc import Awaitable, Callable
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
 from podpool.api.builtin import FINISHED, NODES, PODS, Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import claimed_nc, report_is_about
 from podpool.controller.deps import ControllerDeps
+from podpool.controller.nnc_conversion import claimed_nc, report_is_about
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.core.errors import PodpoolError

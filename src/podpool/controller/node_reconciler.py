@@ -14,7 +14,8 @@ import msgspec
 from podpool.api.azure import CLOSED_ANNOTATION, FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
 from podpool.api.builtin import NODES, Node
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.convert import (
+from podpool.controller.deps import ControllerDeps
+from podpool.controller.nnc_conversion import (
     build_nnc,
     claimed_nc,
     owner_uid,
@@ -24,7 +25,6 @@ from podpool.controller.convert import (
     subnet_label_error,
     subnet_of,
 )
-from podpool.controller.deps import ControllerDeps
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.errors import ApiAlreadyExists, ApiNotFound

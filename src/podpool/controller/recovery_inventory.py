@@ -28,8 +28,8 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import NODES, Node
 from podpool.api.meta import is_older
-from podpool.controller.convert import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
 from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.nnc_conversion import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
 from podpool.controller.node_gc import no_pods_bound
 from podpool.controller.reconcile_batcher import LeaderTerm
 from podpool.controller.settings import ControllerSettings

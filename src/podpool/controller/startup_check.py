@@ -9,8 +9,8 @@ import random
 from collections.abc import Sequence
 
 from podpool.api.builtin import Node
-from podpool.controller.convert import subnet_of
 from podpool.controller.ledger_health import LedgerHealth
+from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.settings import ControllerSettings
 from podpool.core.errors import PodpoolError
 from podpool.kube.backoff import Backoff

@@ -9,11 +9,11 @@ from msgspec.structs import replace
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import FINISHED, NODES, PODS
-from podpool.controller import convert, nnc_reconciler, recovery_inventory
+from podpool.controller import nnc_conversion, nnc_reconciler, recovery_inventory
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.controller import Controller
-from podpool.controller.convert import subnet_of
 from podpool.controller.deps import ControllerDeps
+from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.node_gc import NodeGC
 from podpool.controller.node_reconciler import NodeReconciler
 from podpool.controller.reconcile_batcher import LeaderTerm, ReconcileBatcher
@@ -109,7 +109,7 @@ def recovery_waits_for_no_cluster(patch: pytest.MonkeyPatch) -> None:
 
 def a_status_is_written_once(patch: pytest.MonkeyPatch) -> None:
     """A status that was written at a version is not written again, whatever the NNC shows."""
-    is_current, written = convert.status_is_current, set[tuple[str, int]]()
+    is_current, written = nnc_conversion.status_is_current, set[tuple[str, int]]()
 
     def written_once(nnc: NodeNetworkConfig, state: NetworkContainerState, *args: Any) -> bool:  # noqa: ANN401  passed on
         known = (state.nc_id, state.version) in written

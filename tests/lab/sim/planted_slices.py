@@ -22,9 +22,9 @@ from podpool.controller.slices import (
 )
 from podpool.controller.slices.inventory import SliceInventory
 from podpool.controller.slices.node_gc import SliceMassLoss, SliceNodeGC
-from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
+from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
+from podpool.controller.slices.shared_to_sliced_cutover import SharedPoolSeal
 from podpool.controller.slices.slice_ownership import OwnedSlice, SliceState
-from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.controller.subnet_ranges import SubnetRanges
 from podpool.kube.client import KubeClient
 
@@ -71,7 +71,7 @@ def node_gc_trusts_the_cache(patch: pytest.MonkeyPatch) -> None:
 
 def a_leader_starts_with_its_cache(patch: pytest.MonkeyPatch) -> None:
     """A new leader assigns slices by its cache, and awaits no agent."""
-    patch.setattr(WriteThroughCache, "read_all", _nothing)
+    patch.setattr(ReadYourWritesCache, "read_all", _nothing)
     no_answer_is_awaited(patch)
 
 

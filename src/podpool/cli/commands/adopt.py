@@ -37,7 +37,7 @@ from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import find_prefix
-from podpool.inspect.slice_inventory_status import REQUEST
+from podpool.inspect.slice_assignment_blockers import REQUEST
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock

@@ -22,7 +22,7 @@ from podpool.inspect.activity import Activity, pod_activity
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
 from podpool.inspect.secondary_networks import NetworkView, SliceView
-from podpool.inspect.slice_inventory_status import InventoryStatus
+from podpool.inspect.slice_assignment_blockers import InventoryStatus
 from podpool.inspect.status import ClusterStatus, read_status
 from podpool.inspect.view_models import InspectedPod, NodeView, PodView, SubnetView, ViewModel, pod_view
 from podpool.runtime import entropy

@@ -15,11 +15,11 @@ from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.node_gc import SliceNodeGC
 from podpool.controller.slices.node_slices_reconciler import NodeSlicesReconciler
 from podpool.controller.slices.nodeslicepool_reconciler import NodeSlicePoolReconciler
+from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
 from podpool.controller.slices.shared_pool_orphan_gc import SharedPoolOrphanGC
-from podpool.controller.slices.shared_pool_seal import SharedPoolSeal, sealed_network
+from podpool.controller.slices.shared_to_sliced_cutover import SharedPoolSeal, sealed_network
 from podpool.controller.slices.slice_index import SliceIndex
 from podpool.controller.slices.slice_ownership import OwnedSlice
-from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.core.errors import PodpoolError
 from podpool.kube.workqueue import Requeue, WorkQueue
 from podpool.runtime.logging import get_logger
@@ -48,7 +48,7 @@ class SliceController:
         self._failing: set[str] = set()
         """Networks whose last assignment failed: new nodes do not wait for them."""
         self._index = SliceIndex(deps.informers, self._planner, self)
-        self._slice_pools = WriteThroughCache(deps.informers.slice_pools, on_change=self._on_slice_pool_change)
+        self._slice_pools = ReadYourWritesCache(deps.informers.slice_pools, on_change=self._on_slice_pool_change)
         config_map = InventoryConfigMap(deps)
         self._inventory = SliceInventory(
             deps,

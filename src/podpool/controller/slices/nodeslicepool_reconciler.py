@@ -26,10 +26,10 @@ from podpool.controller.slices.nodeslicepool import (
     slice_pool_is_current,
     withheld_message,
 )
-from podpool.controller.slices.shared_pool_seal import SharedPoolSeal
+from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
+from podpool.controller.slices.shared_to_sliced_cutover import SharedPoolSeal
 from podpool.controller.slices.slice_index import SliceIndex
 from podpool.controller.slices.slice_ownership import Conflicts, OwnedSlice, SliceState, resolve_conflicts
-from podpool.controller.slices.write_through_cache import WriteThroughCache
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix
 from podpool.runtime.logging import get_logger
@@ -55,7 +55,7 @@ class NodeSlicePoolReconciler:
         desired: DesiredSlices,
         *,
         seal: SharedPoolSeal,
-        slice_pools: WriteThroughCache[NodeSlicePool],
+        slice_pools: ReadYourWritesCache[NodeSlicePool],
     ) -> None:
         self._deps = deps
         self._kube = deps.kube

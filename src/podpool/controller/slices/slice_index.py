@@ -12,6 +12,7 @@ from podpool.api.node_slices import Assignment, NodeSlices
 from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, IPPool
 from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.controller.slices.nad_planner import NADPlanner
+from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
 from podpool.controller.slices.slice_ownership import (
     OwnedSlice,
     merge_slices,
@@ -19,7 +20,6 @@ from podpool.controller.slices.slice_ownership import (
     status_is_current,
     without_implausible_claims,
 )
-from podpool.controller.slices.write_through_cache import WriteThroughCache
 
 
 class SliceObserver(Protocol):
@@ -45,8 +45,8 @@ class SliceIndex:
     """All owned slices."""
 
     def __init__(self, informers: SliceControllerInformers, planner: NADPlanner, observer: SliceObserver) -> None:
-        self.objects = WriteThroughCache(informers.node_slices, on_change=self.refresh)
-        self.pools = WriteThroughCache(informers.pools, on_change=self._refresh_pool)
+        self.objects = ReadYourWritesCache(informers.node_slices, on_change=self.refresh)
+        self.pools = ReadYourWritesCache(informers.pools, on_change=self._refresh_pool)
         self.unowned_pools: dict[str, IPPool] = {}
         """IPPools by name that all nodes share, or that Whereabouts' plugins created."""
         self.request = ""

@@ -7,7 +7,7 @@ import pytest
 
 from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, agent_report
 from podpool.api.builtin import Node
-from podpool.controller.convert import build_nnc, build_status, reconcile_item, status_is_current, subnet_of
+from podpool.controller.nnc_conversion import build_nnc, build_status, reconcile_item, status_is_current, subnet_of
 from podpool.controller.scaler_policy import PublishedSubnet
 from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_subnet
 from podpool.core.errors import InvalidInput

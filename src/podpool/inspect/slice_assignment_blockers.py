@@ -1,4 +1,4 @@
-"""What the controller waits for before it assigns or withdraws slices: answers of nodes, or an operator.
+"""What blocks the assignment and withdrawal of slices: nodes that have not answered, or a decision of an operator.
 
 The request is in a ConfigMap that all agents watch; each answers in the status of its NodeSlices. While many nodes that
 have slices are missing, node GC releases nothing: the ConfigMap then has the ID of that loss.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, cast
 
 from podpool.api.builtin import LEASES, Lease
 from podpool.api.meta import ObjectMeta
-from podpool.controller.slices.write_through_cache import WriteThroughCache
+from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
 from podpool.kube.expectations import WATCH_DELAY
 from podpool.kube.informer import Informer
 from tests.kube.event_loops import run_in_virtual_time
@@ -31,7 +31,7 @@ async def test_a_write_that_the_watch_never_shows_counts_until_the_watch_has_pas
     client = cast("KubeClient", None)
     informer = FakeInformer(client, LEASES, rng=random.Random(1), namespace="here")  # noqa: S311  seeded
     changes: list[Lease | None] = []
-    cache: WriteThroughCache[Lease] = WriteThroughCache(
+    cache: ReadYourWritesCache[Lease] = ReadYourWritesCache(
         informer, on_change=lambda name: changes.append(cache.get(name))
     )
     lease = Lease(metadata=ObjectMeta(name="one", namespace="here", uid="u", resource_version="223"))

@@ -1,4 +1,4 @@
-"""Cache that shows the controller's writes and quorum reads before the watch does."""
+"""Read-your-writes cache: it shows the controller's writes and quorum reads before the watch does."""
 
 import asyncio
 from collections.abc import Callable
@@ -23,7 +23,7 @@ class _Write(msgspec.Struct, Generic[T], frozen=True):
     restores: int
 
 
-class WriteThroughCache(Generic[T]):
+class ReadYourWritesCache(Generic[T]):
     """Objects of one kind by name: the informer's, overlaid with the controller's own writes and quorum reads.
 
     An overlaid object counts until the watch has reached its resourceVersion, however late: a decision on an older

@@ -1,4 +1,4 @@
-"""Seals IPPools of shared ranges that are divided into slices, after `node_slice_size` was added to a NAD.
+"""Cutover of a range from shared IPPools to slices, when `node_slice_size` is added to a NAD: it seals these IPPools.
 
 Invariant: from before the first slice of a range is assigned until the last one is returned, nothing new is allocated
 from the range through a shared pool. Pods keep what they have from it, and no assigned slice contains such an address.
