@@ -7,7 +7,7 @@ from pathlib import Path
 
 import msgspec
 
-from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from parts.postgres import Postgres
-from podpool.ledger.domain.block import PRIMARY, Block
+from podpool.ledger.domain.address_block import PRIMARY, Block
 from podpool.ledger.domain.rows import NcRow, SubnetRow, encode_row
 from podpool.ledger.errors import Conflict, Invalid
 from podpool.ledger.messages import NetworkContainerState, OpenTermRequest, ReconcileRequest, SubnetSpec

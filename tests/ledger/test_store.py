@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podpool.core.mass_loss import BreakerSettings
-from podpool.ledger.domain.block import NOT_FREE, Block
+from podpool.ledger.domain.address_block import NOT_FREE, Block
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.service import LedgerService

@@ -22,9 +22,9 @@ from podpool.core.batch_ladder import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
 from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
+from podpool.ledger.domain.address_block import PRIMARY, Block
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.allocator import Allocator, AllocatorItem
-from podpool.ledger.domain.block import PRIMARY, Block
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import Repository

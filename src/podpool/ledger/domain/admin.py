@@ -8,11 +8,11 @@ from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger import admin_messages as am
 from podpool.ledger import messages as m
 from podpool.ledger.domain import clusters, recovery, subnets, tokens
-from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import MAX_PERIODS, history, index_events, parse_time
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.occupancy import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
+from podpool.ledger.domain.row_to_message import subnet_state
 from podpool.ledger.domain.rows import HistoryQuery, SubnetRow, TokenRow
 from podpool.ledger.errors import Invalid
 

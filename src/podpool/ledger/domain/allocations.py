@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.domain.block import PRIMARY, UNUSED, Block
+from podpool.ledger.domain.address_block import PRIMARY, UNUSED, Block
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow, stamp
 from podpool.ledger.domain.scaling_policy import reservations

@@ -11,15 +11,22 @@ from functools import cached_property
 
 from msgspec.structs import replace
 
+from podpool.ledger.domain.address_block import PRIMARY
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
-from podpool.ledger.domain.block import PRIMARY
-from podpool.ledger.domain.convert import nc_state, subnet_state
 from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
 from podpool.ledger.domain.item_validation import check_item
 from podpool.ledger.domain.mass_loss_breaker import breaker_error
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.row_to_message import nc_state, subnet_state
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow
-from podpool.ledger.domain.settle import is_frozen, servable, settle, waiter_of, waiting_ncs, with_request
+from podpool.ledger.domain.subnet_reevaluation import (
+    is_frozen,
+    reevaluate,
+    servable,
+    waiter_of,
+    waiting_ncs,
+    with_request,
+)
 from podpool.ledger.errors import (
     Conflict,
     Invalid,
@@ -46,18 +53,18 @@ class SubnetTransaction:
         conflicts = repo.conflicts() if subnet.conflicts else []
         self.disputed = {number for each in conflicts for number in (each.holder, each.claimant)}
         self.touched = False
-        """Something may have changed: the subnet must be settled."""
+        """Something may have changed: the subnet must be re-evaluated."""
         self._before = subnet
         self._time = time
 
     def finish(self) -> None:
-        """Settle and write the subnet, after all requests."""
+        """Re-evaluate and write the subnet, after all requests."""
         if self.touched:
-            settle(self.allocations, before=self._before)
+            reevaluate(self.allocations, before=self._before)
 
     @cached_property
     def state(self) -> SubnetState:
-        """The state of the subnet, once it is settled."""
+        """The state of the subnet, once it is re-evaluated."""
         return subnet_state(self.repo, self.allocations.subnet, time=self._time)
 
     def servable(self, cluster: str) -> list[str]:

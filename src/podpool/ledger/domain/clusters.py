@@ -13,7 +13,7 @@ from podpool.ledger.domain.mass_loss_breaker import confirm
 from podpool.ledger.domain.recovery import clear_pending_inventories
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow
-from podpool.ledger.domain.settle import settle
+from podpool.ledger.domain.subnet_reevaluation import reevaluate
 from podpool.ledger.errors import NotFound
 
 
@@ -76,5 +76,5 @@ def _close(repo: Repository, number: int, ncs: Iterable[NcRow], *, time: float) 
     before = repo.subnet_by_number(number)
     allocations = Allocations(repo, before, time=time)
     events = [AllocationEvent(nc_id=nc.id, released=event_entries(allocations.close(nc)), closed=True) for nc in ncs]
-    settle(allocations, before=before)
+    reevaluate(allocations, before=before)
     return events

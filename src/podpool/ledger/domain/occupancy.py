@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 from podpool.ledger.admin_messages import CoolingAddress, Occupancy, Occupant
-from podpool.ledger.domain.block import NOT_FREE, PRIMARY
+from podpool.ledger.domain.address_block import NOT_FREE, PRIMARY
 from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow

@@ -4,8 +4,8 @@ Invariants: it is atomic per NC, and one bad item fails alone; `held = (held - r
 that is not released stays; a version rises with each change of its NC's addresses; a request whose number is not above
 the last changes nothing and returns the current state.
 
-Requests of one group commit are processed one after the other, then each subnet is settled once for all of them. The
-state in between is not visible, as they share a commit.
+Requests of one group commit are processed one after the other, then each subnet is re-evaluated once for all of them.
+The state in between is not visible, as they share a commit.
 """
 
 import random
@@ -105,7 +105,7 @@ class _ReconcileBatch:
         return _Processed(request, new, [results[index] for index in range(len(request.items))], subnets, events)
 
     def finish(self) -> None:
-        """Write the clusters, and settle the subnets."""
+        """Write the clusters, and re-evaluate the subnets."""
         for cluster in self._clusters.values():
             self._repo.put_cluster(cluster)
         for subnet in self._subnets.values():

@@ -14,13 +14,13 @@ from itertools import groupby
 from msgspec.structs import replace
 
 from podpool.core.errors import InvalidInput
+from podpool.ledger.domain.address_block import PRIMARY
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, event_entries
-from podpool.ledger.domain.block import PRIMARY
-from podpool.ledger.domain.convert import nc_state
 from podpool.ledger.domain.item_validation import check_item, parse_uuid
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.row_to_message import nc_state
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, OwnershipConflictRow, SubnetRow
-from podpool.ledger.domain.settle import settle, settle_due, with_request
+from podpool.ledger.domain.subnet_reevaluation import reevaluate, reevaluate_due, with_request
 from podpool.ledger.errors import Conflict, Invalid, NotFound, OwnershipDisputed
 from podpool.ledger.messages import (
     Inventory,
@@ -48,7 +48,7 @@ def apply_inventory(repo: Repository, inventory: Inventory, cluster: ClusterRow,
         for _, item in pairs:
             recovered.apply(item)
         events += recovered.events
-        settle(recovered.allocations, before=subnet)
+        reevaluate(recovered.allocations, before=subnet)
     repo.put_cluster(replace(cluster, epoch=repo.epoch))
     clear_pending_inventories(repo, cluster.id, time=time)
     repo.log(at=time, cluster=cluster.id, kind=f"inventory {inventory.term}", events=events)
@@ -75,13 +75,13 @@ def excuse(repo: Repository, cluster: str, *, time: float) -> None:
 
 
 def clear_pending_inventories(repo: Repository, cluster: str, *, time: float) -> None:
-    """Require no inventory of a cluster, and settle the subnets that waited for it."""
+    """Require no inventory of a cluster, and re-evaluate the subnets that waited for it."""
     pending = [each for each in repo.pending_inventories() if each[0] == cluster]
     repo.clear_pending_inventories(cluster)
     for _, network, name in pending:
         subnet = repo.subnet(SubnetName(network=network, name=name))
         if subnet is not None:
-            settle_due(repo, subnet.number, time=time, notify=True)
+            reevaluate_due(repo, subnet.number, time=time, notify=True)
 
 
 def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, time: float) -> None:
@@ -101,7 +101,7 @@ def resolve_conflict(repo: Repository, request: ResolveConflictRequest, *, time:
     events = [_resolve_claim(allocations, claim, winner=winner.number) for claim in claims]
     resolved = repo.delete_conflicts(subnet=subnet.number, address=address)
     allocations.subnet = replace(allocations.subnet, conflicts=allocations.subnet.conflicts - resolved)
-    settle(allocations, before=subnet)
+    reevaluate(allocations, before=subnet)
     repo.log(at=time, cluster=winner.cluster, kind="conflict resolved", events=events)
 
 

@@ -10,7 +10,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,

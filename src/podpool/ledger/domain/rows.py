@@ -12,7 +12,7 @@ import msgspec
 from podpool.core.batch_ladder import BatchGrade, Load
 from podpool.core.demand_from_request import InferredDemand
 from podpool.core.scaling import Scaler
-from podpool.ledger.domain.block import UNUSED
+from podpool.ledger.domain.address_block import UNUSED
 from podpool.ledger.domain.subnet_layout import SubnetLayout, subnet_layout
 from podpool.ledger.messages import DemandReport, SubnetGrowth, SubnetName, SubnetSpec
 

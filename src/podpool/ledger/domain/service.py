@@ -18,7 +18,6 @@ from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.change_feed import ChangeFeed
-from podpool.ledger.domain.convert import nc_record, subnet_state, utilization
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
 from podpool.ledger.domain.ledger_time import LedgerClock
@@ -26,7 +25,8 @@ from podpool.ledger.domain.periodic_tasks import PeriodicTasks
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import BatchTransaction, LargeTransaction, LedgerStore, Repository, Rollback
-from podpool.ledger.domain.settle import settle_due
+from podpool.ledger.domain.row_to_message import nc_record, subnet_state, utilization
+from podpool.ledger.domain.subnet_reevaluation import reevaluate_due
 from podpool.ledger.domain.subnets import existing_subnet
 from podpool.ledger.errors import LedgerError
 from podpool.runtime.clock import Clock
@@ -149,11 +149,11 @@ class LedgerService:
         if self._clock.save_due:
             await self._store.write(self._clock.save)
         for number in await self._store.read(lambda repo: repo.due(self._clock.now(repo))):
-            settle = self._store.write(partial(self._settle_due, number=number))
-            await self.tasks.contain("timers", settle, subnet=number)
+            reevaluation = self._store.write(partial(self._reevaluate_due, number=number))
+            await self.tasks.contain("timers", reevaluation, subnet=number)
 
-    def _settle_due(self, repo: Repository, number: int) -> None:
-        settle_due(repo, number, time=self._clock.now(repo))
+    def _reevaluate_due(self, repo: Repository, number: int) -> None:
+        reevaluate_due(repo, number, time=self._clock.now(repo))
 
     async def maintain_history(self) -> None:
         """Index new events into the history and delete expired history, a little at a time."""

@@ -11,13 +11,13 @@ from podpool.core.quantities import show_duration
 from podpool.core.settings import Settings
 from podpool.ledger.admin_messages import ClusterUsage, NetworkSummary, SubnetDetails
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.convert import subnet_state
 from podpool.ledger.domain.history import index_events
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.row_to_message import subnet_state
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_ladder
-from podpool.ledger.domain.settle import settle
 from podpool.ledger.domain.subnet_layout import subnet_layout
+from podpool.ledger.domain.subnet_reevaluation import reevaluate
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.messages import SubnetGrowth, SubnetName, SubnetSpec
 
@@ -73,7 +73,7 @@ def grow_subnet(repo: Repository, name: SubnetName, growth: SubnetGrowth, *, tim
     for edge in before.layout.edges:  # a network or broadcast address may have become usable
         if edge in new:
             allocations.include(edge)
-    settle(allocations, before=before)
+    reevaluate(allocations, before=before)
     repo.log(at=time, cluster="", kind=f"subnet {name} grown by {growth.cidr}", events=())
     return allocations.subnet
 
@@ -84,7 +84,7 @@ def drain_subnet(repo: Repository, name: SubnetName, *, draining: bool, time: fl
     if before.draining == draining:
         return before
     allocations = Allocations(repo, replace(before, draining=draining), time=time)
-    settle(allocations, before=before)
+    reevaluate(allocations, before=before)
     repo.log(at=time, cluster="", kind=f"subnet {name} {'draining' if draining else 'reopened'}", events=())
     return allocations.subnet
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.ledger.domain.block import NOT_FREE, PRIMARY, Block
+from podpool.ledger.domain.address_block import NOT_FREE, PRIMARY, Block
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import scaler_ladder
 from podpool.ledger.domain.subnet_layout import BLOCK_SIZE

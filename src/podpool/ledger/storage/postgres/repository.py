@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, LedgerTimeRow, NcRow, SubnetRow, encode_row
 from podpool.ledger.messages import SubnetName
 from podpool.ledger.storage.postgres.greenlet_bridge import await_only

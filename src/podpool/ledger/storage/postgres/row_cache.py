@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import ClusterRow, LedgerTimeRow, NcRow, OwnershipConflictRow, SubnetRow, TokenRow
 
 if TYPE_CHECKING:

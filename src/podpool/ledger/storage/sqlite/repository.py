@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from podpool.ledger.domain.block import Block
+from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.repository import Membership
 from podpool.ledger.domain.rows import (
     AllocationEvent,

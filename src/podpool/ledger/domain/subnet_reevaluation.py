@@ -1,4 +1,4 @@
-"""Settling a subnet: what follows every change, and every timer that expires.
+"""Re-evaluation of a subnet after every change and when a timer expires: queue of waiting NCs, scaler, exhaustion.
 
 NCs that can be served are notified, and those that did not react to a notice lose their place in the queue. Scaler and
 exhaustion are decided. If the scaler changes, the demand of third-party NCs is inferred again, because their requests
@@ -55,16 +55,16 @@ def with_request(allocations: Allocations, nc: NcRow, item: ReconcileItem | Inve
     return with_load(updated, published=scaler_of(allocations.subnet), maximum=item.maximum, now=allocations.now)
 
 
-def settle_due(repo: Repository, number: int, *, time: float, notify: bool = False) -> None:
-    """Settle a subnet whose timer has expired; `notify` notifies listeners even if its row has not changed."""
+def reevaluate_due(repo: Repository, number: int, *, time: float, notify: bool = False) -> None:
+    """Re-evaluate a subnet whose timer has expired; `notify` notifies listeners even if its row has not changed."""
     subnet = repo.subnet_by_number(number)
     allocations = Allocations(repo, subnet, time=time)
     allocations.changed = notify
-    settle(allocations, before=subnet)
+    reevaluate(allocations, before=subnet)
 
 
-def settle(allocations: Allocations, *, before: SubnetRow) -> None:
-    """Settle a subnet after changes, and write it if it differs."""
+def reevaluate(allocations: Allocations, *, before: SubnetRow) -> None:
+    """Re-evaluate a subnet after changes, and write it if it differs."""
     allocations.flush()
     _skip_expired(allocations)
     _notify(allocations)

@@ -1,4 +1,4 @@
-"""Conversion of rows into messages."""
+"""Conversion of database rows into messages of the API."""
 
 from collections.abc import Iterable
 from operator import attrgetter
@@ -8,7 +8,7 @@ from podpool.ledger.domain.ledger_time import timestamp
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
-from podpool.ledger.domain.settle import is_frozen
+from podpool.ledger.domain.subnet_reevaluation import is_frozen
 from podpool.ledger.messages import Grant, NetworkContainerRecord, NetworkContainerState, SubnetState, Utilization
 
 
