@@ -10,11 +10,11 @@ from podpool.api.whereabouts import Allocation, IPPoolSpec
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import parse_prefix
 from podpool.whereabouts.config import IpamConfig
+from podpool.whereabouts.config_merge import RawIpamConfig
 from podpool.whereabouts.ippool import parse_ippool
 from podpool.whereabouts.nad import parse_nad
 from podpool.whereabouts.network_plan import plan_networks
 from podpool.whereabouts.object_names import PoolIdentifier, parse_pool_name
-from podpool.whereabouts.raw_config import RawIpamConfig
 from tests.whereabouts.builders import nad, nad_object, read_config
 
 KEYS = [field.replace("ip_ranges", "ipRanges") for field in RawIpamConfig.__struct_fields__ if field != "type"]

@@ -12,7 +12,7 @@ import pytest
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_struct
 from podpool.whereabouts.config import IpamConfig, LeaderElectionConfig, RangeConfig
-from podpool.whereabouts.raw_config import MAX_UNKNOWN_KEYS, DnsConfig, RawIpamConfig
+from podpool.whereabouts.config_merge import MAX_UNKNOWN_KEYS, DnsConfig, RawIpamConfig
 from tests.whereabouts.builders import config, network, read_config
 
 

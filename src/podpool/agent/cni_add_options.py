@@ -22,7 +22,7 @@ from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import field_names, read_object, read_struct
 from podpool.whereabouts.config import parse_routes
-from podpool.whereabouts.raw_config import MAX_KEY_LENGTH, MAX_UNKNOWN_KEYS, DnsConfig
+from podpool.whereabouts.config_merge import MAX_KEY_LENGTH, MAX_UNKNOWN_KEYS, DnsConfig
 
 DEFAULT_INTERFACE = "eth0"
 """The interface of a Pod's default network, with containerd, CRI-O and Multus; Multus names others net1 and so on."""

@@ -14,7 +14,7 @@ from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
 from podpool.runtime.http import HttpTransport
 from podpool.whereabouts.cni_json import read_object, read_struct
-from podpool.whereabouts.raw_config import RawIpamConfig
+from podpool.whereabouts.config_merge import RawIpamConfig
 
 
 def kube_connection(kubeconfig: str, context: str = "") -> client_config.Connection:

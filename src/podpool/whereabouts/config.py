@@ -17,7 +17,7 @@ from podpool.core.ranges import Prefix, parse_exclusion, parse_prefix
 from podpool.core.slice_table import SliceLayout, parse_slice_size
 from podpool.whereabouts.cni_args import CniArgs
 from podpool.whereabouts.cni_json import NetworkConfig, ipam_section, read_object, read_struct
-from podpool.whereabouts.raw_config import (
+from podpool.whereabouts.config_merge import (
     DnsConfig,
     RawAddress,
     RawIpamConfig,

@@ -12,8 +12,8 @@ from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_network_config, read_struct
 from podpool.whereabouts.config import IpamConfig, RangeConfig, parse_ipam_config
+from podpool.whereabouts.config_merge import RawIpamConfig, uses_node_pool
 from podpool.whereabouts.object_names import slice_pool_name
-from podpool.whereabouts.raw_config import RawIpamConfig, uses_node_pool
 
 
 class ParsedNad(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.core.scaling import Scaler
 from podpool.core.settings import parse_settings
 from podpool.kube.errors import ApiNotFound
+from podpool.lab.demo.cluster_operations import DemoNodeState, DemoState, retry_until_done
 from podpool.lab.demo.display import Display, render
-from podpool.lab.demo.driver import DemoNodeState, DemoState, retry_until_done
 from podpool.lab.demo.objects import NETWORKS, DemoPod, DemoPodAnnotations, DemoPodMeta, network_status
 from podpool.lab.demo.run import next_steps, run_demo
 from podpool.lab.demo.scenario import pods_that_fill

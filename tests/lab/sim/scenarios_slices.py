@@ -11,10 +11,10 @@ from podpool.api.node_slices import NODE_SLICES, NodeSlices
 from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS
 from podpool.lab.apiserver.registry import CRDS
 from podpool.lab.sim import nads
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.convergence import check_quiet, write_state
 from podpool.lab.sim.nads import AttachedNetwork
 from podpool.lab.sim.network import MessageFilter, MessageHold
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.slice_convergence import check_slices_converged
 from podpool.lab.sim.slice_state import OwnedAssignment, all_owned, node_slices
 from tests.lab.sim.driver import ScenarioDriver

@@ -8,8 +8,8 @@ import pytest
 
 from podpool.agent.journal_reader import UnsupportedJournal, encode_frame
 from podpool.cli.commands.sim import WorkerDied, run_seeds
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import PROFILES
 from podpool.lab.sim.runner import ScenarioRunner
 from podpool.lab.sim.scenario import draw

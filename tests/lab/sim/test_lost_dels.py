@@ -7,10 +7,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.lost_del_invariants import LostDelChecker
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import PROFILES, SimConfig
 from podpool.lab.sim.scenario import draw
 from podpool.lab.sim.shrink import run_scenario as run_random

@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.invariants import InvariantChecker
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import SimConfig
 from tests.lab.sim import (
     planted_agent,

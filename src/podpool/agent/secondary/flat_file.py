@@ -20,7 +20,7 @@ from pathlib import Path
 from podpool.core.errors import InvalidInput, PodpoolError, quoted
 from podpool.runtime.logging import OnceLogger, get_logger
 from podpool.whereabouts.cni_json import MAX_CONFIG_BYTES
-from podpool.whereabouts.raw_config import FLAT_FILE_DIRECTORIES, FLAT_FILE_NAME
+from podpool.whereabouts.config_merge import FLAT_FILE_DIRECTORIES, FLAT_FILE_NAME
 
 READ_TIMEOUT = 2.0
 """Seconds for which a request waits for a file."""

@@ -22,7 +22,7 @@ from podpool.runtime.logging import OnceLogger
 from podpool.whereabouts.cni_args import CniArgs, PodInterface, parse_cni_args
 from podpool.whereabouts.cni_json import read_network_config, read_struct
 from podpool.whereabouts.config import IpamConfig, RangeConfig, parse_ipam_config
-from podpool.whereabouts.raw_config import RawIpamConfig, uses_node_pool
+from podpool.whereabouts.config_merge import RawIpamConfig, uses_node_pool
 
 CONFIG_CACHE_SIZE = 64
 """Parsed configurations, and flat files, that are kept."""

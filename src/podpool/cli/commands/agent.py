@@ -30,7 +30,7 @@ from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
-from podpool.whereabouts.raw_config import FLAT_FILE_DIRECTORIES
+from podpool.whereabouts.config_merge import FLAT_FILE_DIRECTORIES
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 CRI_SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock")

@@ -9,7 +9,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from podpool.lab.demo.driver import DemoState
+from podpool.lab.demo.cluster_operations import DemoState
 
 BAR_WIDTH = 32
 INTERVAL = 5.0

@@ -17,8 +17,8 @@ from podpool.core.errors import PodpoolError
 from podpool.inspect.audit import AuditReport, summarize
 from podpool.lab.demo.api_server import start_api_server
 from podpool.lab.demo.cluster import DemoCluster, check_ports, install_plugin, lock_directory
+from podpool.lab.demo.cluster_operations import COMPONENT, DemoDriver
 from podpool.lab.demo.display import Display, summary_line
-from podpool.lab.demo.driver import COMPONENT, DemoDriver
 from podpool.lab.demo.processes import Supervisor
 from podpool.lab.demo.scenario import STEPS, TIMINGS
 from podpool.lab.demo.settings import DemoSettings, StateDirectory, default_home, without_password

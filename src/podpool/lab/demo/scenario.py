@@ -10,7 +10,7 @@ import msgspec
 
 from podpool.core.scaling import target
 from podpool.core.settings import Settings, parse_settings
-from podpool.lab.demo.driver import DemoDriver
+from podpool.lab.demo.cluster_operations import DemoDriver
 from podpool.lab.demo.settings import BURST_PODS, INITIAL_PODS
 
 MULTI_NETWORK_PODS, INTERFACES = 6, 10

@@ -27,6 +27,7 @@ from podpool.lab.apiserver.registry import BUILTIN, CONFIG_MAPS, CRDS, PODS, Obj
 from podpool.lab.apiserver.store import ObjectStore, StoreSnapshot
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim import nads
+from podpool.lab.sim.address_use_oracle import AddressOracle, Violation
 from podpool.lab.sim.container_runtime import SimRuntime
 from podpool.lab.sim.event_loop import VirtualLoop
 from podpool.lab.sim.interceptor import AgentInterceptor, ApiErrorInjector
@@ -34,7 +35,6 @@ from podpool.lab.sim.kubelet import AgentSocket, PodNetworks, PodStatusReporter,
 from podpool.lab.sim.ledger_host import SUBNET, LedgerHost
 from podpool.lab.sim.machine import MachineClock, SimMachine, SimProcess
 from podpool.lab.sim.network import SimNetwork, SimService, SimTransport
-from podpool.lab.sim.oracle import AddressOracle, Violation
 from podpool.lab.sim.profiles import SimConfig
 from podpool.lab.sim.underlay import SimUnderlay
 from podpool.ledger.client import LedgerClient

@@ -6,8 +6,8 @@ Checked from outside. Free addresses are read at that moment: a cooldown ends wi
 from collections.abc import Mapping
 
 from podpool.controller.controller import LEASE
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster, SimHost
-from podpool.lab.sim.oracle import Violation
 from podpool.ledger.messages import NetworkContainerRecord
 
 NCRecords = Mapping[str, list[NetworkContainerRecord]]

@@ -2,8 +2,8 @@
 
 from collections.abc import Callable
 
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
-from podpool.lab.sim.oracle import Violation
 
 CONFIRM_SECONDS = 5.0
 """Seconds within which an agent confirms a Node for an ADD, when the API server can answer."""

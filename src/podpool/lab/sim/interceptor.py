@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from podpool.lab.sim.oracle import Violation
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.runtime.transport import Handler, Request, Response, Transport
 
 REQUIRED_READS = ("pods", "nodenetworkconfigs", "clustersubnets")

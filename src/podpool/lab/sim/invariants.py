@@ -1,7 +1,8 @@
 """The invariants that always hold, checked from outside the components.
 
-One owner and cooldown are checked where an address is assigned (`oracle`). Here: containment and consent in the ledger,
-the fence, and no silent rollback, each when its data changes. What must hold after the faults is in `convergence`.
+One owner and cooldown are checked where an address is assigned (`address_use_oracle`). Here: containment and consent in
+the ledger, the fence, and no silent rollback, each when its data changes. What must hold after the faults is in
+`convergence`.
 """
 
 import ipaddress
@@ -18,11 +19,11 @@ from podpool.agent.state import read_agent_journal
 from podpool.api.azure import AGENT_ANNOTATION, NetworkContainer
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
+from podpool.lab.sim.address_use_oracle import AddressUse, Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.fence_checker import FenceChecker
 from podpool.lab.sim.interceptor import CONFIRMING_READS
 from podpool.lab.sim.ledger_invariants import LedgerCooldownChecker
-from podpool.lab.sim.oracle import AddressUse, Violation
 from podpool.ledger.messages import NetworkContainerRecord
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ import msgspec
 from podpool.cni.protocol import PluginRequest, decode_response, encode_request
 from podpool.lab.apiserver.registry import PODS
 from podpool.lab.apiserver.store import ObjectStore
+from podpool.lab.sim.address_use_oracle import AddressOracle, AddressUse
 from podpool.lab.sim.container_runtime import SimRuntime, netns_path
 from podpool.lab.sim.machine import SimMachine, SimProcess
-from podpool.lab.sim.oracle import AddressOracle, AddressUse
 from podpool.runtime.entropy import new_uuid
 
 RETRY_SECONDS = 13.0

@@ -7,7 +7,7 @@ keeps it from the next node.
 from contextvars import Context
 from typing import TYPE_CHECKING
 
-from podpool.lab.sim.oracle import Violation
+from podpool.lab.sim.address_use_oracle import Violation
 
 if TYPE_CHECKING:
     from podpool.lab.sim.cluster import SimCluster

@@ -7,9 +7,9 @@ see that, in the Pods or in the runtime's list.
 import math
 
 from podpool.agent.sandbox_gc import ADD_CHAIN_SECONDS
+from podpool.lab.sim.address_use_oracle import AddressUse, Violation
 from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.container_runtime import LostDel, SocketState
-from podpool.lab.sim.oracle import AddressUse, Violation
 
 FOUND_SECONDS = 180.0
 """Seconds within which a lost DEL must be found."""

@@ -8,6 +8,7 @@ import gc
 from collections.abc import Callable
 
 from podpool.lab.sim.actions import FaultInjector
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.convergence import check_converged, check_quiet, write_state
 from podpool.lab.sim.dump import dump_state
@@ -15,7 +16,6 @@ from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.lost_del_invariants import LostDelChecker
 from podpool.lab.sim.network import NetworkConditions
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.profiles import Profile
 from podpool.lab.sim.scenario import ScenarioEvent, cluster_prefixes
 from podpool.lab.sim.slice_actions import SliceFaultInjector

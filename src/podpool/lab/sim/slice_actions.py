@@ -8,8 +8,8 @@ from typing import Any
 from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION, NODE_SLICE_POOLS
 from podpool.lab.sim import nads
 from podpool.lab.sim.actions import FaultInjector
+from podpool.lab.sim.address_use_oracle import AddressUse
 from podpool.lab.sim.nads import AttachedNetwork
-from podpool.lab.sim.oracle import AddressUse
 from podpool.lab.sim.scenario import ScenarioEvent
 
 THIRD_PARTY = "third-party"

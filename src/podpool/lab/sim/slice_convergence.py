@@ -11,9 +11,9 @@ from podpool.api.node_slices import PROTOCOL, NodeSlices
 from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.sim import nads
+from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.nads import AttachedNetwork
-from podpool.lab.sim.oracle import Violation
 from podpool.lab.sim.slice_actions import THIRD_PARTY
 from podpool.lab.sim.slice_state import (
     OwnedAssignment,

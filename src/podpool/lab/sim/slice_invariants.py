@@ -1,9 +1,9 @@
 """The invariants of node slices that always hold, checked from outside the components.
 
-One owner and cooldown are checked where an address is assigned (`oracle`). Here: an assigned address is in a slice that
-the controller confirmed to the machine (containment), no two nodes are offered the same addresses (one owner), a slice
-leaves a machine only with its consent, and the fence. What the journals of all machines hold decides, also after
-restores. What must hold after the faults is in `slice_convergence`.
+One owner and cooldown are checked where an address is assigned (`address_use_oracle`). Here: an assigned address is in
+a slice that the controller confirmed to the machine (containment), no two nodes are offered the same addresses (one
+owner), a slice leaves a machine only with its consent, and the fence. What the journals of all machines hold decides,
+also after restores. What must hold after the faults is in `slice_convergence`.
 """
 
 import ipaddress
@@ -17,12 +17,12 @@ from podpool.api.whereabouts import IP_POOLS, NODE_ANNOTATION
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim import nads
+from podpool.lab.sim.address_use_oracle import AddressUse, Violation
 from podpool.lab.sim.cluster import SimCluster, SimHost
 from podpool.lab.sim.fence_checker import FenceChecker
 from podpool.lab.sim.interceptor import SLICE_CONFIRMING_READS
 from podpool.lab.sim.invariants import CHECK_DELAY, NEVER, RESPONSE_DELAY
 from podpool.lab.sim.machine import SimMachine
-from podpool.lab.sim.oracle import AddressUse, Violation
 from podpool.lab.sim.slice_state import (
     IPNetwork,
     OwnedAssignment,

@@ -1,4 +1,4 @@
-"""The oracle: which sandbox really uses which address, since when and until when. Only the simulator knows it.
+"""The true use of addresses: which sandbox has which, since when and until when. Only the simulator knows it.
 
 A sandbox uses its address from the moment in which the runtime gets it until the sandbox ends, whatever the agent, the
 API server or the ledger assume meanwhile. A violation is raised at once.

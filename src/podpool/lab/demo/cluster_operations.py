@@ -1,4 +1,4 @@
-"""Operations on the demo cluster, and its observed state."""
+"""Operations on the demo cluster, such as creating Pods and deleting a node, and its observed state."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""The keys of an IPAM configuration as users write them, inline or in the flat file, and how the two are merged.
+"""Merge of an inline IPAM configuration with the flat file, and the keys of both as users write them.
 
 A key of the flat file applies where the inline configuration is empty (absent, empty or 0). Lists are not joined. The
 flat file never sets `enable_overlapping_ranges`. Whereabouts behaves like this, and running clusters depend on it. The
