@@ -128,14 +128,14 @@ COMMANDS = (
     ),
     _inspect(
         "why",
-        "Explain why a Pod, or a node, has no address, and what to do.",
+        "Explain why a Pod has no address, or a node none for its Pods, and what to do. Name a Pod or --node.",
         "history:explain",
         Example("Explain a Pod of the context's namespace", "web-0"),
         Example("Explain a Pod of another namespace", "web-0 -n shop"),
         Example("Explain a node: its slices and its grants", "--node node-1"),
         msgspec.structs.replace(POD, required=False),
         NAMESPACE,
-        local("node", "Node to explain instead of a Pod."),
+        local("node", "Name of the Node to explain; leave out POD then."),
         exit_codes=exit_codes("the Pod or node waits for an address or does not exist"),
     ),
     _inspect(
@@ -164,7 +164,7 @@ COMMANDS = (
     ),
     _inspect(
         "history address",
-        "Show the past owners of an address, with their Pods.",
+        "Show which nodes held an address, from when to when, and which Pods used it.",
         "history:address_history",
         Example("Show an address", "10.77.0.9"),
         *(ADDRESS, AT),
@@ -172,16 +172,17 @@ COMMANDS = (
     ),
     _inspect(
         "audit",
-        "Check the invariants across ledger, Kubernetes objects and Pods.",
+        "Check that ledger, Kubernetes objects and Pods agree on who has which address.",
         "audit:run_audit",
         Example("Check the cluster of the current context", ""),
         Example("Repair what is safe to repair, without a confirmation", "--repair --yes"),
-        local("settle", "Time between the two checks; at least a minute with --repair.", "5s"),
+        local("settle", "Time between the two checks, such as 5s or 1m; at least a minute with --repair.", "5s"),
         local("repair", "Show a repair plan, and apply it after a confirmation.", "false", Type.BOOLEAN),
         Option("yes", "Apply the repair plan without asking.", "false", Type.BOOLEAN, short="-y", env=False),
         description=(
-            "Every address has one owner, belongs to its node's grants and subnet, and was not taken from a node "
-            "without a release; nodes hold whole batches. A violation counts when a second check confirms it."
+            "It reports addresses with two owners, addresses in use that were not granted, addresses taken from a node "
+            "that did not release them, and nodes that do not hold whole batches: if a second check confirms it. "
+            "Nothing is changed without --repair."
         ),
         exit_codes=exit_codes("an invariant is violated"),
     ),

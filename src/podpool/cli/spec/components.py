@@ -19,7 +19,15 @@ GROUPS = (
 
 AGENT_CONFIG_FILE = "/etc/podpool/agent.toml"
 SCARCITY_POLICIES = ("off", "exhaustion", "graded")
+SCARCITY_HELP = (
+    "What happens as a subnet runs out of addresses. graded: its batch and buffer shrink step by step, so that nodes "
+    "return idle addresses; exhaustion: nodes request single addresses once it is exhausted; off: nothing."
+)
 MODES = ("reactive", "idempotent", "pods")
+MODE_HELP = (
+    "How a node decides how many addresses to request. pods: by the Pods scheduled on it, before they start; "
+    "idempotent: by the addresses in use; reactive: one batch more or less when too few or too many are free."
+)
 _NAMESPACE = "Namespace of IPPools and their Leases."
 _HEALTH = "of /healthz, /livez, /readyz and /metrics"
 _STATE = Option("state", "Directory of the journal.", "/var/lib/podpool")
@@ -46,10 +54,10 @@ COMMANDS = (
             "Subnet of Nodes without the label podpool.io/subnet, as NETWORK.SUBNET. Required unless --ledger none.",
         ),
         shared.OPTIONAL_LEDGER,
-        Option("ledger-token-file", "File with this cluster's token for the ledger."),
+        Option("ledger-token-file", "File with this cluster's token for the ledger (`podpool ledger token create`)."),
         shared.LEDGER_CA_FILE,
         port_option("127.0.0.1:7783", _HEALTH),
-        Option("scarcity", "Policy for a subnet that is running out.", "graded", choices=SCARCITY_POLICIES),
+        Option("scarcity", SCARCITY_HELP, "graded", choices=SCARCITY_POLICIES),
         *(WHEREABOUTS_NAMESPACE, FLAT_FILE),
         Option("pod-history", "Report Pods and their addresses to the ledger.", "true", Type.BOOLEAN),
         *(shared.SETTINGS, KUBECONFIG),
@@ -68,12 +76,7 @@ COMMANDS = (
         Example("Run on this node", ""),
         Example("Run with options from a file", "--config /etc/podpool/agent.toml"),
         Option("node", "Name of the Node.", socket.gethostname()),
-        Option(
-            "mode",
-            "Source of requests: scheduled Pods, addresses in use (idempotent), or low-water marks (reactive).",
-            "pods",
-            choices=MODES,
-        ),
+        Option("mode", MODE_HELP, "pods", choices=MODES),
         _STATE,
         Option("socket", "Unix socket for the plugin.", paths.SOCKET),
         Option("deferred-deletes", "Directory in which the plugin leaves deferred DELs.", paths.DELETES),
@@ -124,7 +127,7 @@ COMMANDS = (
     ),
     command(
         "adopt whereabouts",
-        "Report the Whereabouts objects of a cluster and their inconsistencies; --apply records missing addresses.",
+        "Check whether a cluster with Whereabouts can move to podpool, or back. Changes nothing without --apply.",
         "adopt:adopt_whereabouts",
         Example("Report", ""),
         Example("Record missing addresses", "--apply"),
@@ -134,8 +137,9 @@ COMMANDS = (
         local("revert", "Prepare the way back to Whereabouts.", "false", Type.BOOLEAN),
         *(KUBECONFIG, shared.CONTEXT, *PRINTED),
         description=(
-            "Running Pods keep their addresses. --apply records the addresses of running Pods that no IPPool lists. "
-            "--revert prepares the way back to Whereabouts; with --apply it removes podpool's labels and annotations."
+            "It counts the networks, IPPools and allocations, and lists what is wrong with them, such as an address "
+            "with two owners. Running Pods keep their addresses. --apply adds those that no IPPool lists to their "
+            "IPPools. --revert shows the way back; with --apply it removes podpool's objects, labels and annotations."
         ),
         session=Session.CLUSTER,
         exit_codes=shared.exit_codes("inconsistencies were found"),

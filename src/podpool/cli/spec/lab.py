@@ -1,6 +1,6 @@
 """Commands that need no cluster: demo, tour, simulator, lite API server; and those about podpool itself."""
 
-from podpool.cli.spec.components import MODES, SCARCITY_POLICIES
+from podpool.cli.spec.components import MODE_HELP, MODES, SCARCITY_HELP, SCARCITY_POLICIES
 from podpool.cli.spec.model import Argument, Example, Group, Option, Section, Type, command
 from podpool.cli.spec.options import PRINTED, TLS, local, port_option
 
@@ -18,9 +18,9 @@ COMMANDS = (
         Example("Compare with a fixed batch", "--fresh --scarcity off --mode reactive"),
         local("nodes", "Number of nodes.", "8", Type.INTEGER),
         local("subnet", "CIDR of the Pods' subnet.", "10.77.0.0/24"),
-        local("batch", "Batch size B.", "16", Type.INTEGER),
-        local("mode", "What a node's request follows.", "pods", choices=MODES),
-        local("scarcity", "Policy for a subnet that is running out.", "graded", choices=SCARCITY_POLICIES),
+        local("batch", "Batch: each node holds a multiple of this many addresses, 1 to 256.", "16", Type.INTEGER),
+        local("mode", MODE_HELP, "pods", choices=MODES),
+        local("scarcity", SCARCITY_HELP, "graded", choices=SCARCITY_POLICIES),
         local("scenario", "Scenario to run.", "full", choices=("full", "short", "none")),
         local(
             "api",
@@ -29,7 +29,12 @@ COMMANDS = (
             choices=("lite", "real"),
         ),
         local("database", "The ledger's database, as postgresql://USER@HOST/NAME. Default: SQLite."),
-        local("port", "First of four loopback ports.", "7780", Type.INTEGER),
+        local(
+            "port",
+            "First of four consecutive TCP ports on 127.0.0.1: ledger, dashboard, API server and controller.",
+            "7780",
+            Type.INTEGER,
+        ),
         local("home", "State directory. Default: $XDG_STATE_HOME/podpool/up."),
         local("fresh", "Delete the state of earlier runs.", "false", Type.BOOLEAN),
         local("once", "Exit after the scenario, with code 1 if a step failed.", "false", Type.BOOLEAN),

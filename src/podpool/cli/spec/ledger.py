@@ -67,10 +67,12 @@ COMMANDS = (
     ),
     _admin(
         "subnet create",
-        "Create a subnet.",
+        "Create a subnet: a CIDR whose addresses the ledger grants to nodes, for their Pods.",
         Example("Create a subnet", "vnet.pods 10.0.0.0/22 --gateway 10.0.0.1"),
         Example("Create one with another batch", "vnet.a 10.1.0.0/24 --settings batch=8"),
         *(_SUBNET, _CIDR, local("gateway", "Gateway of the subnet. It is never granted."), _EXCLUDE, SETTINGS),
+        description="The network must route the CIDR already; podpool only assigns its addresses. Clusters use the "
+        "subnet by its name: `podpool controller run --subnet`, or the label podpool.io/subnet of a Node.",
     ),
     _admin("subnet list", "List all subnets.", Example("List subnets with all columns", "-o wide")),
     _admin(
@@ -80,7 +82,7 @@ COMMANDS = (
     ),
     _admin(
         "subnet grow",
-        "Extend a subnet: to a larger CIDR, or by another CIDR.",
+        "Add addresses to a subnet: by a larger CIDR that contains one of its own, or by another CIDR.",
         *(
             Example("Extend to a larger CIDR", "vnet.pods 10.0.0.0/21"),
             Example("Add a CIDR", "vnet.pods 10.0.8.0/22"),
@@ -88,6 +90,8 @@ COMMANDS = (
             _CIDR,
             _EXCLUDE,
         ),
+        description="The network must route the CIDR already. Addresses that nodes hold stay where they are, and "
+        "waiting Pods are served at once. A subnet cannot shrink.",
     ),
     _admin(
         "subnet drain",
@@ -114,7 +118,13 @@ COMMANDS = (
         local("admin", "Create an admin token.", "false", Type.BOOLEAN),
     ),
     _admin("token list", "List the tokens of clusters and administrators.", Example("List tokens", "")),
-    _admin("token revoke", "Revoke a token.", Example("Revoke a token", "production"), _TOKEN),
+    _admin(
+        "token revoke",
+        "Revoke a token for good: within seconds the ledger rejects every request with it.",
+        *(Example("Revoke a token", "production"), _TOKEN),
+        description="If it is a cluster's token, its nodes get no more addresses until its controller has another one. "
+        "Running Pods keep theirs.",
+    ),
     _admin("cluster list", "List all clusters.", Example("List clusters", "")),
     _admin(
         "cluster retire",
@@ -132,7 +142,7 @@ COMMANDS = (
     ),
     _admin(
         "history address",
-        "Show the past owners of an address, with their Pods; of all clusters or of one.",
+        "Show which nodes held an address, from when to when, and which Pods used it; in all clusters or in one.",
         *(Example("Show an address", "10.0.0.9"), ADDRESS, AT, _OF_CLUSTER),
     ),
     _admin(
@@ -145,8 +155,11 @@ COMMANDS = (
     ),
     _admin(
         "recovery status",
-        "Show the clusters whose inventory is awaited, and addresses with two owners.",
+        "Show what the recovery of a restored ledger waits for.",
         Example("Show the recovery", ""),
+        description="It lists the clusters that have not yet sent their inventory (which node holds which address), "
+        "and the addresses with two owners. Their subnets grant nothing until every inventory has arrived or was "
+        "excused (`recovery excuse`), and every such address is decided (`recovery resolve`).",
     ),
     _admin(
         "recovery excuse",
@@ -181,7 +194,7 @@ COMMANDS = (
     ),
     command(
         "ledger check",
-        "Check the consistency of the database or of a backup.",
+        "Check that the rows of the ledger's database, or of a backup, agree with each other. It only reads.",
         "ledger:check_database",
         Example("Check the default database", ""),
         Example("Check a backup", "--file ledger.backup"),

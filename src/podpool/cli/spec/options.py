@@ -11,8 +11,9 @@ ADMIN_TOKEN_FILE = "/var/lib/podpool/ledger.db.admin-token"  # noqa: S105  a pat
 
 def exit_codes(failed: str = "") -> str:
     """Return the last paragraph of a command's help; `failed` is what exit code 1 means, if the command has it."""
-    codes = ("0 success", f"1 {failed}" if failed else "", "2 invalid argument or file")
-    return f"Exit codes: {'; '.join(filter(None, codes))}; 3 the API server or the ledger is unreachable."
+    unreachable = "3 the API server or the ledger is unreachable or failed, so the result is missing or incomplete"
+    codes = ("0 success", f"1 {failed}" if failed else "", "2 invalid argument or file", unreachable)
+    return f"Exit codes: {'; '.join(filter(None, codes))}."
 
 
 EXIT_CODES = exit_codes("the check failed, the request was refused, or a named object does not exist")
@@ -28,15 +29,20 @@ KUBECONFIG = Option(
     "kubeconfig", "Path to the kubeconfig. Default: $KUBECONFIG, the Pod's service account, then ~/.kube/config."
 )
 CONTEXT = Option("context", "Context of the kubeconfig. Default: the current context.")
-LEDGER = Option("ledger", "URL of the ledger.", LEDGER_URL)
-OPTIONAL_LEDGER = Option("ledger", "URL of the ledger, or 'none' for a cluster without a ledger.", LEDGER_URL)
+_LEDGER = "URL of the ledger, the service that grants the addresses of subnets to nodes"
+LEDGER = Option("ledger", f"{_LEDGER} (`podpool ledger serve`).", LEDGER_URL)
+OPTIONAL_LEDGER = Option("ledger", f"{_LEDGER}; 'none' for a cluster that has secondary networks only.", LEDGER_URL)
 DETECTED_LEDGER = Option(
     "ledger",
-    "URL of the ledger, or 'none'. A cluster with secondary networks only needs none if this and the token file are "
-    "not set.",
+    f"{_LEDGER}; 'none' for a cluster without one. If neither this nor --ledger-token-file is set, a cluster that has "
+    "secondary networks only is recognized.",
     LEDGER_URL,
 )
-LEDGER_TOKEN_FILE = Option("ledger-token-file", "File with the token for the ledger.", ADMIN_TOKEN_FILE)
+LEDGER_TOKEN_FILE = Option(
+    "ledger-token-file",
+    "File with the token that is sent to the ledger. Default: the admin token that a ledger on this machine creates.",
+    ADMIN_TOKEN_FILE,
+)
 LEDGER_CA_FILE = Option("ledger-ca-file", "PEM file with the CA of the ledger's certificate.")
 OUTPUT = Option("output", "Output format.", Output.TABLE, choices=tuple(Output), short="-o")
 MANIFEST_OUTPUT = Option("output", "Output format.", Output.YAML, choices=(Output.YAML, Output.JSON), short="-o")
