@@ -111,9 +111,8 @@ def test_the_history_of_an_address_is_logged(caplog: pytest.LogCaptureFixture) -
     tracked.observe(msgspec.structs.replace(nnc("3"), status=NetworkConfigStatus(network_containers=(without,))))
     fields = [each.__dict__["fields"] for each in caplog.records]
     history = [each.message for each, of in zip(caplog.records, fields, strict=True) if "10.0.1.1" in of["address"]]
-    assert ["grants added", "grants pending release by a third party, no Pod gets them again", "grants returned"] == (
-        history
-    )
+    released = "a third party released grants of this node (ipsNotInUse), no Pod gets them again"
+    assert ["grants added", released, "grants returned"] == history
 
 
 class TestInheritedReport:

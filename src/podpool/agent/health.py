@@ -45,5 +45,5 @@ class AgentHealth:
         if failure and failure != self._logged:
             self._deps.log.warning("Node of this machine not found", reason=failure)
         elif self._logged and not failure:
-            self._deps.log.info("Node found")
+            self._deps.log.info("Node of this machine found, the earlier problem is resolved")
         self._logged = failure

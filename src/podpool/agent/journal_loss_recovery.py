@@ -26,9 +26,13 @@ from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
 
 NOT_LISTED = (
-    "addresses lost with the journal are not assigned before the runtime lists its sandboxes; check --cri-socket"
+    "journal was lost, addresses that may be in use are not assigned before the runtime lists its sandboxes; "
+    "check --cri-socket"
 )
-PODLESS = "addresses lost with the journal are not assigned while sandboxes without a Pod may use them; stop these"
+PODLESS = (
+    "journal was lost, addresses that may be in use are not assigned: sandboxes without a Pod may use them; stop these "
+    "sandboxes"
+)
 MAX_LOGGED = 10
 """Sandboxes that a log line names."""
 
@@ -75,7 +79,9 @@ class JournalLossRecovery:
             self._state.write(LostGrantsCleared(grants=grants, at=now))
             addresses = ",".join(each.address for each in pool.grants.all() if each.id in grants)
             self._deps.log.info(
-                "addresses lost with the journal are unused, cooling down", address=addresses, count=len(grants)
+                "addresses without a record since the journal was lost are unused, assigned again after the cooldown",
+                address=addresses,
+                count=len(grants),
             )
             self._deps.changes.notify()
 

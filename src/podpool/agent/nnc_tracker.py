@@ -131,7 +131,7 @@ class NNCTracker:
         }
         for gone in [each for each in pool.additional_ncs if each not in others]:
             self._state.write(NCRemoved(nc=gone))
-            self._log.info("network container removed from the NNC", nc=gone)
+            self._log.info("additional network container left the NNC, no further Pod gets its addresses", nc=gone)
         for nc in others.values():
             if pool.accepts_additional(nc):
                 self._accept(nc)
@@ -173,7 +173,7 @@ class NNCTracker:
             addresses = {grant.id: grant.address for grant in pool.grants.all()}
             self._state.write(ReleasePending(grants=released, version=pool.version, boot_id=pool.boot_id))
             self._log.warning(
-                "grants pending release by a third party, no Pod gets them again",
+                "a third party released grants of this node (ipsNotInUse), no Pod gets them again",
                 address=",".join(addresses[each] for each in released),
                 count=len(released),
             )

@@ -105,5 +105,8 @@ class UnderlayPoller:
             return self._state.programming.new_versions(await self._underlay.programmed(), of=pending)
         except (BadUnderlay, Unreachable) as error:
             if first:
-                self._deps.log.warning("cannot poll the underlay, new addresses wait", error=error)
+                self._deps.log.warning(
+                    "cannot poll the underlay, new addresses are not assigned before it answers; check --underlay",
+                    error=error,
+                )
             return {}

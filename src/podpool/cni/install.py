@@ -130,7 +130,7 @@ def _keep_third_party(path: Path, backup: Path) -> None:
         backup.unlink()
         return
     log.warning(
-        "third-party plugin left in place, backup kept; remove the backup if it is not needed",
+        "third-party plugin left in place, it has replaced podpool's; remove the backup if it is not needed",
         path=str(path),
         backup=str(backup),
     )

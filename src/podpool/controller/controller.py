@@ -96,7 +96,7 @@ class Controller:
                 try:
                     await self._elector.run(self._lead, on_standby=self._on_standby)
                 except LeadershipLost as error:
-                    log.warning("leadership lost, standing for election again", error=error)
+                    log.warning("leadership lost, this replica does not reconcile before it leads again", error=error)
                 self._elector = self._new_elector()
 
     def health_checks(self) -> Sequence[HealthCheck]:
@@ -187,13 +187,16 @@ class Controller:
                     await self._run_term(deps)
                 except* (StaleTerm, InventoryRequired) as errors:
                     backoff.reset()
-                    log.warning("ledger term ended, opening a new one", error=errors.exceptions[0])
+                    log.warning(
+                        "ledger rejected this leader's term, opening a new one",
+                        error=errors.exceptions[0],
+                    )
                 except* PodpoolError as errors:
                     self._term_failure = with_flag(_first_error(errors))
-                    log.warning("work as leader failed, retrying", error=self._term_failure)
+                    log.warning("reconciling with the ledger failed, retrying", error=self._term_failure)
                 except* Exception as errors:  # noqa: BLE001  a defect must not end the controller
                     self._term_failure = f"unexpected: {errors.exceptions[0]}"
-                    report_defect(log, "work as leader failed unexpectedly, retrying", errors)
+                    report_defect(log, "reconciling with the ledger failed unexpectedly, retrying", errors)
                 finally:
                     self._allocations = None
                 await backoff.wait()

@@ -120,7 +120,10 @@ class _InventoryRequest:
         if not (complete or overdue) or (self._was_restored(present) and waited < common.node_gc_delay):
             return None
         if silent:
-            log.error("nodes did not reply to the inventory request, using their NNCs", nodes=", ".join(silent))
+            log.error(
+                "agents did not reply to the inventory request, the ledger gets what NNCs show; check these agents",
+                nodes=", ".join(silent),
+            )
         return present
 
     def _restart_if_restored(self, nncs: Sequence[NodeNetworkConfig], version: str) -> None:

@@ -342,8 +342,8 @@ class SliceReconciler:
             return False
         if last.used_before:
             self._deps.log.warning(
-                "slice may be in use and is not in the journal, all its addresses cool down; in the same boot none is "
-                "assigned until those of all Pods are known",
+                "journal lacks a slice that may be in use, all its addresses cool down; unless the machine rebooted, "
+                "none is assigned before the addresses of all Pods are known",
                 slice=prefix,
                 same_boot=last.same_boot,
             )

@@ -41,7 +41,7 @@ class SliceOrphanGC:
         orphans = self._observations.observe(candidates, now=self._deps.clock.boot())
         if orphans:
             addresses = ", ".join(each.address for each in orphans)
-            self._deps.log.info("orphaned addresses of slices released", count=len(orphans), address=addresses)
+            self._deps.log.info("addresses of deleted Pods released", count=len(orphans), address=addresses)
         self._ipam.unassign(orphans)
         waiting.intersection_update(each.key for each in pods)
 

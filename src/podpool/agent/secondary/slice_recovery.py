@@ -65,7 +65,10 @@ class SliceRecovery:
         recovered = self._observations.observe(complete, now=now)
         for each in [each for each in state.slices if each.recovering]:
             if recovered:
-                self._deps.log.info("slice recovered, its other addresses cool down", slice=each.prefix)
+                self._deps.log.info(
+                    "slice recovered after the journal was lost, addresses without a Pod cool down",
+                    slice=each.prefix,
+                )
                 state.write(SliceRecovered(assignment=each.assignment, at=now))
             self._reconciler.pools.assignments_changed(each)
         self._ipam.serve()

@@ -106,7 +106,11 @@ class SliceInventory:
             return
         now, delay = asyncio.get_running_loop().time(), self._deps.settings.common.node_gc_delay
         if reported and self._signs.get(node, -delay) + delay > now:
-            log.warning("an agent reports signs of a restore again, no further inventory", reason=reason, node=node)
+            log.warning(
+                "agent reports signs of an API server restore again, ignored for the node GC delay",
+                reason=reason,
+                node=node,
+            )
             return
         if reported:
             self._signs = {each: at for each, at in self._signs.items() if at + delay > now} | {node: now}

@@ -227,7 +227,7 @@ class SliceMassLoss:
             f"{missing} of {known} nodes with slices are missing at once, so nothing is released: if they really are"
             " gone, run `podpool slices confirm-loss`"
         )
-        log.warning("mass-loss breaker open, node GC of slices paused", reason=why)
+        log.warning("too many nodes with slices gone at once, node GC of slices paused", reason=why)
         self._deps.events.slice_node_gc_paused(namespace=self._deps.namespace, why=why)
 
     def _has_expired(self) -> bool:

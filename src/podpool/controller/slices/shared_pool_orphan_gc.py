@@ -91,12 +91,12 @@ class SharedPoolOrphanGC:
             patch = allocation_patch(each.change for each in orphans)
             pool = await self._kube.json_patch(IP_POOLS, name, patch, namespace=self._deps.namespace)
         except (ApiInvalid, ApiConflict, ApiNotFound) as error:
-            log.info("IPPool has changed, orphans not released", pool=name, error=error)
+            log.info("IPPool changed meanwhile, allocations of deleted Pods not released yet", pool=name, error=error)
             if len(orphans) > 1:
                 for each in orphans:
                     await self._release(name, [each])
             return
-        log.info("orphaned allocations released", pool=name, count=len(orphans))
+        log.info("allocations of deleted Pods released from a shared IPPool", pool=name, count=len(orphans))
         self._deps.metrics.orphans.labels("allocation").inc(len(orphans))
         self._deps.events.orphans_released(pool, count=len(orphans))
 

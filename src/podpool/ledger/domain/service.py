@@ -127,7 +127,10 @@ class LedgerService:
         await self._store.write(self._clock.save)
 
     def _recover(self, repo: Repository, rollback: Rollback) -> None:
-        log.warning("database rollback detected, recovery started", revision=rollback.revision)
+        log.warning(
+            "database is older than the last response, recovery started; see `podpool ledger recovery status`",
+            revision=rollback.revision,
+        )
         begin_recovery(repo, floor=rollback.revision, members=rollback.members, time=self._clock.now(repo))
 
     async def run(self) -> None:
@@ -145,7 +148,7 @@ class LedgerService:
         self._feed.stop()
 
     async def run_due_timers(self) -> None:
-        """Settle the subnets whose timer has expired: cooldowns, holds, notices."""
+        """Re-evaluate the subnets whose timer has expired: cooldowns, holds, notices."""
         if self._clock.save_due:
             await self._store.write(self._clock.save)
         for number in await self._store.read(lambda repo: repo.due(self._clock.now(repo))):
