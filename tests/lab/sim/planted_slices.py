@@ -20,7 +20,7 @@ from podpool.controller.slices import (
     nodeslicepool_reconciler,
     slice_ownership,
 )
-from podpool.controller.slices.inventory import SliceInventory
+from podpool.controller.slices.inventory_barrier import SliceInventory
 from podpool.controller.slices.node_gc import SliceMassLoss, SliceNodeGC
 from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
 from podpool.controller.slices.shared_to_sliced_cutover import SharedPoolSeal

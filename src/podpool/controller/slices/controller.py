@@ -9,7 +9,7 @@ from podpool.api.whereabouts import IPPool
 from podpool.controller.deps import SliceDeps
 from podpool.controller.metrics import SliceMetrics
 from podpool.controller.slices.desired_slice_store import DesiredSlices
-from podpool.controller.slices.inventory import SliceInventory
+from podpool.controller.slices.inventory_barrier import SliceInventory
 from podpool.controller.slices.inventory_configmap import InventoryConfigMap
 from podpool.controller.slices.nad_planner import NADPlanner, table_key
 from podpool.controller.slices.node_gc import SliceNodeGC

@@ -17,7 +17,7 @@ from podpool.api.meta import ObjectMeta
 from podpool.api.node_slices import FINALIZER, NODE_SLICES, NodeSlices, NodeSlicesSpec
 from podpool.controller.deps import SliceDeps
 from podpool.controller.slices.desired_slice_store import DesiredSlices
-from podpool.controller.slices.inventory import SliceInventory
+from podpool.controller.slices.inventory_barrier import SliceInventory
 from podpool.controller.slices.node_slices_spec import (
     NodeInputs,
     identify_node,

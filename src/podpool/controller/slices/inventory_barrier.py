@@ -1,4 +1,4 @@
-"""Slice inventory: a barrier that stops assignments while an agent may hold a slice that is not known.
+"""Inventory barrier: no slice is assigned while agents that may hold unknown slices have not reported.
 
 NodeSlices show who holds what, but an API server that was restored has lost what was assigned since: then only the
 agents know. So a leader, before it assigns, confirms or withdraws anything, asks all agents, which rewrite their status

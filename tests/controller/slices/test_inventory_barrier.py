@@ -9,7 +9,7 @@ import pytest
 
 from podpool.api.builtin import CONFIG_MAPS, NODES
 from podpool.api.node_slices import INVENTORY_COMPLETE_ANNOTATION, INVENTORY_CONFIG_MAP, NODE_SLICES, Assignment
-from podpool.controller.slices import inventory
+from podpool.controller.slices import inventory_barrier
 from podpool.core.settings import Settings
 from tests.controller.slices.slice_env import FakeAgent, SliceEnv
 
@@ -89,7 +89,7 @@ class TestLeaderStart:
     def test_nodes_that_are_not_ready_are_not_awaited(
         self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(inventory, "STARTUP_TIMEOUT", 600.0)  # longer than the test waits
+        monkeypatch.setattr(inventory_barrier, "STARTUP_TIMEOUT", 600.0)  # longer than the test waits
 
         async def scenario(env: SliceEnv) -> None:
             await attach(env)
@@ -264,7 +264,7 @@ class TestSignsOfARestore:
     def test_an_operator_excuses_a_silent_node(
         self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(inventory, "STARTUP_TIMEOUT", REPORTED_AFTER)
+        monkeypatch.setattr(inventory_barrier, "STARTUP_TIMEOUT", REPORTED_AFTER)
 
         async def scenario(env: SliceEnv) -> None:
             controller = env.start()
@@ -342,7 +342,7 @@ class TestSignsOfARestore:
         self, run_scenario: RunScenario, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """No agent has ever reported from it, nothing was confirmed to it, and its kubelet reports that it is ready."""
-        monkeypatch.setattr(inventory, "STARTUP_TIMEOUT", REPORTED_AFTER)
+        monkeypatch.setattr(inventory_barrier, "STARTUP_TIMEOUT", REPORTED_AFTER)
 
         async def scenario(env: SliceEnv) -> None:
             name = await env.take_first_slice()
