@@ -27,6 +27,22 @@ def test_every_spelling_of_the_standard_library_is_parsed(
     assert parse_address(address.exploded).value == int(address) or int(address) >> 32 == 0xFFFF
 
 
+octets = st.sampled_from(
+    ["0", "00", "1", "01", "10", "99", "100", "255", "256", "999", "", "+1", " 1", "1_0", "\u0661", "\u00b2"]
+)
+
+
+@given(st.lists(octets, min_size=3, max_size=5).map(".".join) | st.text("0123456789.", max_size=16))
+def test_what_the_standard_library_refuses_is_refused(text: str) -> None:
+    try:
+        expected = int(ipaddress.IPv4Address(text))
+    except ValueError:
+        with pytest.raises(InvalidInput):
+            parse_address(text)
+    else:
+        assert Address(Family.V4, expected) == parse_address(text)
+
+
 def test_an_ipv4_mapped_address_is_ipv4() -> None:
     assert Address(Family.V4, 0x0A000005) == parse_address("::ffff:10.0.0.5")
 
