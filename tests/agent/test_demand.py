@@ -84,6 +84,25 @@ def test_a_pod_whose_sandbox_was_deleted_counts_again_when_its_next_sandbox_send
     assert 1 == asyncio.run(unserved_with_waiting(demand, pod("web"), waiting=(web,)))
 
 
+def test_a_pod_whose_add_was_refused_counts_between_repetitions() -> None:
+    """Its former sandbox, whose DEL was lost or is to come, does not serve it."""
+    demand, web = PodDemand(), identity("web", uid="uid-web")
+    demand.sandbox_deleted(web)
+    demand.add_refused(web)
+    assert 1 == demand.unserved([pod("web")], [assignment(web)])
+    assert 1 == asyncio.run(unserved_with_waiting(demand, pod("web"), waiting=(web,)))
+    assert 0 == demand.unserved([pod("web", deleting=True)], [assignment(web)])
+    demand.add_served(web)
+    assert 0 == demand.unserved([pod("web")], [assignment(web)])
+
+
+def test_a_refused_pod_that_is_gone_is_forgotten() -> None:
+    demand = PodDemand()
+    demand.add_refused(identity("web-0"))
+    assert 0 == demand.unserved([], [])
+    assert 0 == demand.unserved([pod("web-0")], [assignment(identity("web-0"))])
+
+
 def test_a_new_pod_of_the_name_of_a_deleted_one_counts() -> None:
     demand = PodDemand()
     demand.sandbox_deleted(identity("web-0"))

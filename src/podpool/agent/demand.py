@@ -4,7 +4,9 @@ An attachment waits once, however often the runtime repeats its ADD: all get one
 
 A Pod counts from when it is bound until its sandbox has an address; a Pod with a deletion timestamp gets no new
 sandbox. A Pod whose sandbox was deleted has most likely ended, and counts again only when its next sandbox sends an
-ADD: otherwise every Pod that ends would count twice for a moment, as cooling down and as waiting.
+ADD: otherwise every Pod that ends would count twice for a moment, as cooling down and as waiting. From an ADD that got
+no address in time, its Pod counts until another gets one, also if a former sandbox still has an address: the runtime
+repeats it every few seconds, and otherwise each repetition would change the request twice.
 """
 
 import asyncio
@@ -94,21 +96,34 @@ class PodDemand:
     def __init__(self) -> None:
         self.queue: AddQueue[AddRequest, Assignments] = AddQueue()
         self._deleted: set[str] = set()
+        self._refused: set[str] = set()
 
     def sandbox_deleted(self, pod: PodIdentity) -> None:
         """Do not count a Pod until its next sandbox sends an ADD."""
         self._deleted.add(pod.key)
+        self._refused.discard(pod.key)
+
+    def add_refused(self, pod: PodIdentity) -> None:
+        """Count a Pod, whose ADD got no address in time, until one gets it."""
+        self._refused.add(pod.key)
+        self._deleted.discard(pod.key)
+
+    def add_served(self, pod: PodIdentity) -> None:
+        """Count a Pod no longer: its ADD got an address."""
+        self._refused.discard(pod.key)
 
     def unserved(self, pods: Iterable[Pod], assigned: Iterable[GrantAssignment]) -> int:
         """Return the number of Pods that need an address and have none, and of sandboxes that wait for one."""
-        users = [each.pod for each in assigned]
-        waiting = [each.pod for each in self.queue.waiting().values()]
-        known = {pod.key for pod in (*users, *waiting)} | self._deleted
+        waiting = [each.pod.key for each in self.queue.waiting().values()]
+        counted = frozenset(waiting)
+        not_due = {each.pod.key for each in assigned} | self._deleted
         count, present = len(waiting), set[str]()
         for pod in pods:
             keys = pod.add_keys
-            if self._deleted:
+            if self._deleted or self._refused:
                 present.update(keys)
-            count += known.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp
+            due = not_due.isdisjoint(keys) or not self._refused.isdisjoint(keys)
+            count += due and counted.isdisjoint(keys) and pod.needs_address and not pod.metadata.deletion_timestamp
         self._deleted &= present
+        self._refused &= present
         return count

@@ -72,6 +72,8 @@ class PoolIPAM:
         answer = await self.queue.wait(request.attachment, request, timeout=timeout) if waits else None
         self._deps.changes.notify()
         if answer is None:
+            if waits:
+                self._demand.add_refused(request.pod)
             reason = self._inputs.no_address_reason()
             self._log.warning("no address for Pod", pod=request.pod.qualified_name, reason=reason)
             raise CniError(ErrorCode.TRY_AGAIN_LATER, reason)
@@ -148,6 +150,7 @@ class PoolIPAM:
                 added=self._deps.clock.boot(),
             )
         )
+        self._demand.add_served(request.pod)
         assignments = pool.assignments_of(request.attachment)
         for assignment in assignments:
             self._log_soon("address assigned", assignment)
