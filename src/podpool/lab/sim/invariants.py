@@ -62,6 +62,10 @@ class InvariantChecker:
         """The highest accepted version, by machine, journal and network container."""
         self._seen: dict[str, float] = {}
         """When a Node last had each UID and each boot ID."""
+        self._last_boot: dict[str, str] = {}
+        """The boot ID that a Node last had, by its UID."""
+        self._adopted: dict[str, str] = {}
+        """The network container that the agent of each boot adopted last."""
         self._returned: dict[str, float] = {}
         """When a UID or boot ID was seen again after the node GC delay."""
         LedgerCooldownChecker(cluster)
@@ -80,6 +84,8 @@ class InvariantChecker:
         for node in nodes.values():
             self._record_node(node)
         for name, host in self._cluster.hosts.items():
+            if host.agent and host.agent.pool.adopted_nc:
+                self._adopted[host.machine.boot_id] = host.agent.pool.adopted_nc
             identified = self._record_identity(name, nodes.get(name), nncs.get(name))
             self._fences.record(name, identified=identified)
             if host.agent and host.agent_process and host.agent_process.alive:
@@ -127,6 +133,7 @@ class InvariantChecker:
         if node["metadata"]["name"] not in self._cluster.hosts:
             return
         now, boot = self._cluster.loop.time(), node.get("status", {}).get("nodeInfo", {}).get("bootID", "")
+        self._last_boot[node["metadata"]["uid"]] = boot
         for identity in (node["metadata"]["uid"], boot):
             if now - self._seen.get(identity, now) >= self._cluster.config.settings.node_gc_delay - CHECK_DELAY:
                 self._returned[identity] = now
@@ -254,12 +261,19 @@ class InvariantChecker:
                 raise Violation("containment", f"NC {nc} has {wrong[0]}, which cannot be granted")
 
     def _check_closed(self, record: NetworkContainerRecord) -> None:
-        """Check that the Node of a closed NC was absent for the node GC delay, or that its machine has another NC."""
+        """Check that the Node of a closed NC was absent for the node GC delay, or that its machine has another NC.
+
+        A machine that took the Node over, and has another NC, does not need that of its predecessor, whose boot ID was
+        absent for as long.
+        """
         host = self._cluster.hosts.get(record.node)
         adopted = host.agent.pool.adopted_nc if host and host.agent else ""
         identities = {record.node_uid, record.boot_id or record.node_uid}
         if host and adopted == record.state.nc_id and host.machine.boot_id in self._nncs:
             identities.add(host.machine.boot_id)  # reported by the agent, whether the ledger knows it or not
+        successor = self._adopted.get(self._last_boot.get(record.node_uid, ""), record.state.nc_id)
+        if record.boot_id and successor in self._records and self._was_absent(record.boot_id):
+            return
         unused = not record.state.grants  # closing it takes nothing from anybody
         if not unused and adopted not in self._records and not all(map(self._was_absent, identities)):
             detail = f"NC {record.state.nc_id} of {record.node} was closed while its Node existed"
