@@ -59,7 +59,7 @@ async def test_a_successor_waits_and_logs_for_whom(tmp_path: Path, caplog: pytes
     first.close()
     await asyncio.sleep(2 * state_lock.POLL_INTERVAL)
     assert waiting.done()
-    assert "state directory locked" in caplog.text
+    assert "lock of the state directory acquired" in caplog.text
     second.close()
 
 

@@ -43,7 +43,9 @@ class AgentHealth:
         """Log a change of the Node: missing, of another machine, or found."""
         failure = self.node_failure()
         if failure and failure != self._logged:
-            self._deps.log.warning("Node of this machine not found", reason=failure)
+            self._deps.log.warning(
+                "Node of this machine not found, new addresses stop at the fence time", reason=failure
+            )
         elif self._logged and not failure:
-            self._deps.log.info("Node of this machine found, the earlier problem is resolved")
+            self._deps.log.info("Node of this machine found")
         self._logged = failure

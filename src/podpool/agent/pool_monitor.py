@@ -132,7 +132,7 @@ class PoolMonitor:
         if patch.release:
             self._state.write(ReleasePending(grants=patch.release, version=pool.version, boot_id=pool.boot_id))
             addresses = ",".join(pool.pending_release[each].address for each in patch.release)
-            self._log.info("grants pending release", address=addresses, count=len(patch.release))
+            self._log.info("unused addresses are returned to the subnet", address=addresses, count=len(patch.release))
         pending = tuple(pool.pending_release)
         cooled = pool.pending_release_cooled(now=self._deps.clock.boot())
         await self._state.sync()

@@ -57,7 +57,7 @@ async def acquire_lock(disk: Disk, log: Logger, *, directory: str) -> None:
         await asyncio.sleep(POLL_INTERVAL)
         obstacle = _try_lock(disk)
         if obstacle is None:
-            log.info("state directory locked", directory=directory)
+            log.info("lock of the state directory acquired", directory=directory)
             return
     if isinstance(obstacle, OSError):
         raise LockFailed(directory, obstacle, waited=PREDECESSOR_TIMEOUT) from obstacle

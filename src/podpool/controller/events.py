@@ -106,7 +106,7 @@ class ControllerEvents:
 
     def slice_claims_ignored(self, node: Node, slices: str) -> None:
         """An agent reports slices that it cannot have been assigned."""
-        note = f"the agent reports slices that fit no slice table, which are ignored: {slices}"
+        note = f"the agent reports slices that are in no range of their network, which are ignored: {slices}"
         self._warn(NODES, node, reason="SliceClaimsIgnored", action="Assign", note=note)
 
     def slice_inventory_incomplete(self, nodes: str, *, count: int, namespace: str) -> None:

@@ -45,7 +45,7 @@ _SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared range
 COMMANDS = (
     command(
         "controller run",
-        "Reconcile Nodes, requests and networks of one cluster with the ledger.",
+        "Run the controller of a cluster: it gives nodes addresses from the ledger, and slices of secondary networks.",
         "controller:run_controller",
         Example("Run with a ledger", "--subnet vnet.pods --ledger-token-file cluster-token"),
         Example("Run for secondary networks only", "--ledger none"),

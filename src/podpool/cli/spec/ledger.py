@@ -12,7 +12,8 @@ GROUPS = (
     Group("ledger history", "Show past owners of addresses, in all clusters."),
     Group(
         "ledger recovery",
-        "Show and complete a recovery: after a restore nothing is granted before all inventories are in.",
+        "Show a recovery, and end it by hand: after a restore of its database the ledger grants nothing until each "
+        "cluster has reported the addresses that its nodes hold.",
     ),
 )
 

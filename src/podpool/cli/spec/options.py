@@ -34,8 +34,8 @@ LEDGER = Option("ledger", f"{_LEDGER} (`podpool ledger serve`).", LEDGER_URL)
 OPTIONAL_LEDGER = Option("ledger", f"{_LEDGER}; 'none' for a cluster that has secondary networks only.", LEDGER_URL)
 DETECTED_LEDGER = Option(
     "ledger",
-    f"{_LEDGER}; 'none' for a cluster without one. If neither this nor --ledger-token-file is set, a cluster that has "
-    "secondary networks only is recognized.",
+    f"{_LEDGER}; 'none' for a cluster without one. If neither this nor --ledger-token-file is set, a cluster that "
+    "has secondary networks only counts as one without.",
     LEDGER_URL,
 )
 LEDGER_TOKEN_FILE = Option(

@@ -204,7 +204,11 @@ class SliceController:
     def on_claims_ignored(self, node: str, claims: Sequence[Assignment]) -> None:
         """Report slices that an agent lists and cannot have been assigned."""
         slices = ", ".join(f"{each.slice} of network {each.network!r}" for each in claims[:4])
-        log.warning("slices that an agent reports are ignored: they fit no slice table", node=node, slices=slices)
+        log.warning(
+            "agent reports slices that are in no range of their network, ignored; check recent changes",
+            node=node,
+            slices=slices,
+        )
         obj = self._deps.nodes.get(node)
         if obj is not None:
             self._deps.events.slice_claims_ignored(obj, slices)

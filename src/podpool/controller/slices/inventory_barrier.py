@@ -107,7 +107,7 @@ class SliceInventory:
         now, delay = asyncio.get_running_loop().time(), self._deps.settings.common.node_gc_delay
         if reported and self._signs.get(node, -delay) + delay > now:
             log.warning(
-                "agent reports signs of an API server restore again, ignored for the node GC delay",
+                "agent reports an API server restore again soon after the last, no new inventory for it",
                 reason=reason,
                 node=node,
             )

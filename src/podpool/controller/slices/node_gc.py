@@ -114,7 +114,7 @@ class SliceNodeGC:
             await release()
         except PodpoolError as error:
             self._deps.metrics.errors.labels("slice_node_gc").inc()
-            log.info("cannot release slices, retrying", name=name, error=error)
+            log.info("cannot release the slices of a missing node, retrying", slices=name, error=error)
 
     async def _release(self, owned: OwnedSlice) -> None:
         node, uid = owned.owner
