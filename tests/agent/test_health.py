@@ -27,9 +27,7 @@ async def test_without_its_node_it_is_not_ready_and_names_the_option_once(env: N
     await env.register_node()
     await asyncio.sleep(SETTLE_TIME)
     assert "node" not in failures(env)
-    assert ["Node of this machine found"] == [
-        each.partition(" node=")[0] for each in about_the_node(env)[1:]
-    ]
+    assert ["Node of this machine found"] == [each.partition(" node=")[0] for each in about_the_node(env)[1:]]
 
 
 @in_node_env
