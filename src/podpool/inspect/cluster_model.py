@@ -136,6 +136,9 @@ class ClusterModel:
         self._networks_changed = True
         self._new_activity: list[Activity] = []
         self._first_refresh = True
+        self._follow(caches)
+
+    def _follow(self, caches: ClusterCaches) -> None:
         caches.nodes.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
         caches.nncs.subscribe(lambda old, new: self._mark_node_changed(_name(old), _name(new)))
         caches.pods.subscribe(
@@ -187,11 +190,7 @@ class ClusterModel:
         self._waiting_since = {name: min(at, self._waiting_since.get(name, at)) for name in waiting}
         subnets, lost_subnets = self._refresh_subnets(moment, at=at)
         networks = self._refresh_networks()
-        samples = {
-            name: sample
-            for name, view in self.subnets.items()
-            if (sample := self.series.setdefault(name, SubnetTimeSeries(step=SAMPLE_INTERVAL)).take(view, at=at))
-        }
+        samples = self._take_samples(at)
         forecasts = {name: self.series[name].trend() for name in samples}
         self.forecasts |= forecasts
         recent = _latest((*self._new_activity, *activity))
@@ -214,6 +213,13 @@ class ClusterModel:
             samples=samples,
             forecasts=forecasts,
         )
+
+    def _take_samples(self, at: float) -> dict[str, SubnetSample]:
+        return {
+            name: sample
+            for name, view in self.subnets.items()
+            if (sample := self.series.setdefault(name, SubnetTimeSeries(step=SAMPLE_INTERVAL)).take(view, at=at))
+        }
 
     def snapshot(self, *, at: float) -> ClusterSnapshot:
         """Return the complete state as of the last refresh."""

@@ -9,7 +9,7 @@ Invariants:
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -355,11 +355,7 @@ class SliceReconciler:
                 range=assignment.range,
                 slice=str(prefix),
                 at=self._deps.clock.boot(),
-                holders={
-                    address: holder
-                    for address, holder in holders.items()
-                    if not any(parse_address(address) in each.prefix for each in overlapping)
-                },
+                holders={at: holder for at, holder in holders.items() if not _contains(overlapping, at)},
                 confirmed=confirmed,
                 closed=bool(overlapping),
                 force_cooldown=last.used_before,
@@ -406,6 +402,10 @@ class SliceReconciler:
         for each in self._state.slices:
             if each.cooldown_forced_at is not None:
                 yield each.cooldown_forced_at + self._deps.settings.cooldown_roomy
+
+
+def _contains(slices: Iterable[Slice], address: str) -> bool:
+    return any(parse_address(address) in each.prefix for each in slices)
 
 
 def _overlap(assignment: Assignment, slice_: Slice) -> bool:

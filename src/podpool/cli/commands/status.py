@@ -236,9 +236,8 @@ async def watch(context: ClusterContext, *, duration: str) -> int:
             pod_changes.clear()
             if not synced:  # the initial state is not a change
                 synced = _is_synced(model)
-                changes = (
-                    (Activity(at=_timestamp(context), subject="Cluster", message=model.headline),) if synced else ()
-                )
+                initial = Activity(at=_timestamp(context), subject="Cluster", message=model.headline)
+                changes = (initial,) if synced else ()
             for each in changes:
                 context.printer.event(each, _line(each))
         if not synced and not unreachable:
