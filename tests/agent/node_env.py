@@ -69,7 +69,7 @@ class RecordingTransport:
         self._server = server
 
     def hide(self, path: str | None) -> None:
-        """Fail requests with this in their path."""
+        """Fail requests with this in their method and path."""
         self._hidden = path
 
     def silence(self, path: str) -> None:
@@ -79,7 +79,7 @@ class RecordingTransport:
     async def send(self, request: HttpRequest) -> Response:
         if self._silent and request.path.endswith(self._silent):
             await asyncio.Event().wait()
-        if self.cut or (self._hidden and self._hidden in request.path):
+        if self.cut or (self._hidden and self._hidden in f"{request.method} {request.path}"):
             raise Unreachable("the API server", "cut")
         if request.method == "PATCH" and "/nodenetworkconfigs/" not in request.path:
             self.others += 1

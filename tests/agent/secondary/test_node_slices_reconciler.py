@@ -283,6 +283,37 @@ class TestReturning:
         assert ["10.1.8.1/16"] == await add(env, "b")
         assert ["10.1.4.1/16"] == await add(env, "a")
 
+    @in_node_env
+    async def test_a_return_is_not_withdrawn_after_a_reboot(self, env: NodeEnv) -> None:
+        """Which starts the cooldown of a power failure before it again."""
+        name = await assign_slice(enable_slices(env))
+        await env.start()
+        for boot in ("boot-2", "boot-3"):
+            await env.reboot(boot)
+            await env.report_boot(boot)
+            await env.start()
+            if boot == "boot-2":
+                await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
+                await request_return(env, name)
+            await asyncio.sleep(SETTLE_TIME)
+            assert await is_returned(env, name)
+
+    @in_node_env
+    async def test_the_lease_is_deleted_before_the_pool(self, env: NodeEnv) -> None:
+        """Node GC finds by the IPPool what a machine left that died meanwhile."""
+        name = await assign_slice(enable_slices(env))
+        await env.start()
+        await add(env, "a")
+        await asyncio.sleep(1.0)
+        await call(env, "DEL", "a")
+        await asyncio.sleep(SETTINGS.cooldown_roomy + SETTLE_TIME)
+        env.transport.hide(f"DELETE /apis/{IP_POOLS.group}")
+        await request_return(env, name)
+        await asyncio.sleep(SETTLE_TIME)
+        assert await is_returned(env, name)
+        assert await pool_of(env, name)
+        assert await lease_of(env, name) is None
+
     @pytest.mark.parametrize("killed_at", range(6))
     def test_a_return_is_completed_after_a_kill(self, killed_at: int) -> None:
         @in_node_env
@@ -314,6 +345,25 @@ class TestReturning:
         env.transport.hide(None)
         await asyncio.sleep(20.0)
         assert await is_returned(env, name)
+
+
+class TestClosed:
+    """A slice of an earlier Node of this name: a restored API server may show this machine as one."""
+
+    @in_node_env
+    async def test_a_closed_slice_that_is_listed_again_is_used_again(self, env: NodeEnv) -> None:
+        await assign_slice(enable_slices(env), id_="one")
+        await env.start()
+        await add(env, "a")
+        listed = (await node_slices(env)).spec
+        former = FormerNode(node_uid="earlier", assignments=listed.assignments)
+        await write_spec(env, msgspec.structs.replace(listed, assignments=(), former=(former,)))
+        await asyncio.sleep(SETTLE_TIME)
+        assert 1 == (await call(env, "ADD", "b")).exit_code
+        await write_spec(env, listed)
+        await asyncio.sleep(SETTLE_TIME)
+        assert ["10.1.4.2/16"] == await add(env, "b")
+        assert ["10.1.4.1/16"] == await add(env, "a")
 
 
 class TestLostAssignments:

@@ -83,12 +83,16 @@ class TestDecisions:
             assert found not in (*USES_ADDRESSES, Action.ACKNOWLEDGE)
 
     @pytest.mark.parametrize("listing", [*Listing])
-    def test_a_closed_slice_is_only_removed(self, listing: Listing) -> None:
+    def test_a_closed_slice_is_returned_when_it_is_unused_and_never_used_after_that(self, listing: Listing) -> None:
+        confirmed = {"acknowledgement": "a", "confirmed": "a"}
+        assert Action.RETURN_IF_UNUSED is decide(facts(State.CLOSED, listing, **confirmed))
+        assert Action.NOTHING is decide(facts(State.RETURNED, listing, **confirmed))
+
+    @pytest.mark.parametrize("listing", [each for each in Listing if each is not Listing.LISTED])
+    def test_a_closed_slice_in_use_stays_closed_unless_it_is_listed_again(self, listing: Listing) -> None:
         confirmed = {"acknowledgement": "a", "confirmed": "a"}
         assert Action.NOTHING is decide(facts(State.CLOSED, listing, in_use=True, **confirmed))
-        listed = listing in (Listing.LISTED, Listing.RETURNING)
-        expected = Action.NOTHING if listed else Action.REMOVE
-        assert expected is decide(facts(State.RETURNED, listing, **confirmed))
+        assert Action.RESUME is decide(facts(State.CLOSED, Listing.LISTED, in_use=True, **confirmed))
 
     @pytest.mark.parametrize(
         ("state", "before", "after"),
@@ -120,16 +124,17 @@ class TestDecisions:
         assert Action.CLOSE is decide(facts(state, listing, in_use=True))
 
     def test_a_slice_is_returned_when_it_is_unused(self) -> None:
-        assert Action.CLOSE_IF_UNUSED is decide(facts(State.HELD, Listing.RETURNING))
+        assert Action.RETURN_IF_UNUSED is decide(facts(State.HELD, Listing.RETURNING))
         assert Action.NOTHING is decide(facts(State.HELD, Listing.RETURNING, in_use=True, confirmed="earlier"))
         assert Action.ACQUIRE_SUSPENDED is decide(facts(State.ABSENT, Listing.RETURNING))
 
     def test_a_suspended_slice_to_be_returned_may_be_used_on_while_pods_have_addresses(self) -> None:
         assert Action.ACKNOWLEDGE is decide(facts(State.SUSPENDED, Listing.RETURNING, in_use=True))
-        assert Action.CLOSE_IF_UNUSED is decide(facts(State.SUSPENDED, Listing.RETURNING))
+        assert Action.RETURN_IF_UNUSED is decide(facts(State.SUSPENDED, Listing.RETURNING))
 
     def test_a_slice_that_overlaps_another_is_not_acknowledged(self) -> None:
-        assert Action.NOTHING is decide(facts(State.ABSENT, Listing.LISTED, overlaps=True))
+        for state in (State.ABSENT, State.CLOSED):
+            assert Action.NOTHING is decide(facts(state, Listing.LISTED, in_use=True, overlaps=True))
 
 
 class TestStatus:
@@ -154,11 +159,12 @@ class TestStatus:
         entry = msgspec.structs.replace(ENTRY, held=True, in_use=True, acknowledgement="earlier")
         assert (entry,) == build_status(Slices(), shown(entry, listed=listed), INPUTS).slices
 
-    def test_a_closed_slice_is_returned_until_its_assignment_is_removed(self) -> None:
-        returned = msgspec.structs.replace(ENTRY, returned=True)
+    def test_a_slice_is_reported_as_held_until_its_return_is_in_the_journal(self) -> None:
+        held, returned = (msgspec.structs.replace(ENTRY, **{field: True}) for field in ("held", "returned"))
         slices = slices_of(closed=True)
-        assert (returned,) == build_status(slices, shown(), INPUTS).slices
+        assert (held,) == build_status(slices, shown(), INPUTS).slices
         slices.apply(SliceRemoved(assignment="one"))
+        assert (returned,) == build_status(slices, shown(), INPUTS).slices
         assert () == build_status(slices, shown(returned, listed=False), INPUTS).slices
 
     @pytest.mark.parametrize("listed", [True, False])

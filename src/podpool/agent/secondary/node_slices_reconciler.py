@@ -21,7 +21,6 @@ from podpool.agent.secondary.slice_lifecycle import (
     Action,
     Facts,
     Listing,
-    State,
     StatusInputs,
     build_status,
     decide,
@@ -48,7 +47,7 @@ ANSWER_JITTER = 2.0
 USE_DELAY = 5.0
 """Seconds for which changes of `held` and `inUse` are collected."""
 MAX_STEPS = 4
-"""Steps of a slice before they are reported: from suspended to closed and removed it takes three."""
+"""Steps of a slice before they are reported: from held over suspended and closed to returned it takes three."""
 
 
 class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
@@ -250,7 +249,6 @@ class SliceReconciler:
         slice_, assignment, slices = self._state.slices.get(id_), listed.get(id_), self._state.slices
         in_use = slice_ is not None and self._in_use(slice_)
         returned = id_ in slices.returned or any(each.id == id_ and each.returned for each in node_slices.status.slices)
-        state = State.RETURNED if slice_ is None and returned else state_of(slice_, in_use=in_use)
         if assignment:
             listing = Listing.RETURNING if assignment.return_reason else Listing.LISTED
         elif id_ in former_ids(node_slices):
@@ -259,13 +257,13 @@ class SliceReconciler:
             replaced = slice_ and any(self._is_new(each) and _overlap(each, slice_) for each in listed.values())
             listing = Listing.REPLACED if replaced else Listing.UNLISTED
         return Facts(
-            state=state,
+            state=state_of(slice_, returned=returned),
             listing=listing,
             in_use=in_use,
             acknowledgement=self._valid_acknowledgements().get(id_, ""),
             confirmed=assignment.confirmed if assignment else "",
             fence_open=self._state.node_fence.is_open(),
-            overlaps=bool(assignment and slice_ is None and self._open_overlapping(assignment)),
+            overlaps=bool(assignment and (not slice_ or slice_.closed) and self._open_overlapping(assignment)),
         )
 
     def _is_new(self, assignment: Assignment) -> bool:
@@ -307,18 +305,14 @@ class SliceReconciler:
                 event = "slice is not this Node's any more, Pods keep their addresses, no new ones"
                 self._deps.log.warning(event, slice=slice_.prefix)
                 self._state.write(records.SliceClosed(assignment=id_))
-            case Action.CLOSE_IF_UNUSED:
-                await self.pools.adopt(slice_)
+            case Action.RETURN_IF_UNUSED:
+                if not slice_.closed:
+                    await self.pools.adopt(slice_)
                 if self._in_use(slice_):
                     return False
-                self._state.write(records.SliceClosed(assignment=id_))
+                self._state.write(records.SliceRemoved(assignment=id_))
                 self._deps.log.info("unused slice given back to the controller", slice=slice_.prefix)
                 self.pools.delete(slice_.name)
-            case Action.REMOVE:
-                successors = [each for each in self._state.slices.named(slice_.name) if not each.closed]
-                if not (successors or self.pools.delete(slice_.name)):
-                    return False
-                self._state.write(records.SliceRemoved(assignment=id_))
             case _:
                 return False
         return True

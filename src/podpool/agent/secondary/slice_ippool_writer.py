@@ -67,7 +67,8 @@ class IPPoolWriter:
         """The last response for each IPPool."""
         self._leases: dict[str, str] = {}
         """The Node's UID in each Lease that was written."""
-        self._deleted: set[str] = set()
+        self._leftover: set[str] = set()
+        """Names whose objects are of returned slices only, and not deleted yet."""
         self._unwritten_since: dict[str, float] = {}
 
     def assignments_changed(self, slice_: Slice) -> None:
@@ -79,21 +80,23 @@ class IPPoolWriter:
         """Compare all IPPools with the journal: this agent has started, or the API server was restored."""
         self._written.clear()
         self._leases.clear()
-        self._deleted.clear()
         slices = self._state.slices
-        for name in sorted({*(each.name for each in slices), *slices.returned.values()}):
+        names = {each.name for each in slices}
+        for name in sorted(names):
             self._queue.add(name)
+        for name in sorted({*slices.returned.values()} - names):
+            self.delete(name)
 
     def lag(self, slice_: Slice) -> float:
         """Return for how many seconds its IPPool has been behind the journal."""
         since = self._unwritten_since.get(slice_.name)
         return 0.0 if since is None else self._deps.clock.boot() - since
 
-    def delete(self, name: str) -> bool:
-        """Return whether the objects of slices that are returned are deleted; if not, they will be."""
-        if name not in self._deleted:
-            self._queue.add(name)
-        return name in self._deleted
+    def delete(self, name: str) -> None:
+        """Delete the objects of a returned slice, unless another one has the same name."""
+        if not self._state.slices.named(name):
+            self._leftover.add(name)
+        self._queue.add(name)
 
     def name_of(self, assignment: Assignment) -> str:
         """Return the name of IPPool and Lease; raises `InvalidInput`."""
@@ -111,6 +114,8 @@ class IPPoolWriter:
         `same_boot`: the slice was used in this boot, in another one, or not by an agent of this Node (None).
         """
         name = self.name_of(assignment)
+        if name in self._leftover:  # a deletion that is delayed must not hit what is written from now on
+            await self._delete(name)
         pool = await self._read(name)
         parsed = self._parse(pool, parse_prefix(assignment.slice)) if pool else None
         if pool is None or parsed is None:
@@ -151,10 +156,11 @@ class IPPoolWriter:
             return None
         since = self._unwritten_since.pop(name, self._deps.clock.boot())
         try:
-            listed = await self._sync(slices)
+            listed = await self._sync(name)
         except BaseException:
             self._unwritten_since[name] = since
             raise
+        slices = self._state.slices.named(name)  # some may have been returned meanwhile
         now, cooldown = self._deps.clock.boot(), self._deps.settings.cooldown_roomy
         cooled_down = tuple(
             address for each in slices for address in each.cooled_down(listed, now=now, cooldown=cooldown)
@@ -168,13 +174,13 @@ class IPPoolWriter:
     def _in_use(self, slice_: Slice) -> bool:
         return slice_.in_use(now=self._deps.clock.boot(), cooldown=self._deps.settings.cooldown_roomy)
 
-    async def _sync(self, slices: list[Slice]) -> tuple[int, ...]:
+    async def _sync(self, name: str) -> tuple[int, ...]:
         """Write what differs from the journal; return the addresses that the IPPool has afterwards."""
-        newest, name = slices[-1], slices[-1].name
-        self._deleted.discard(name)
         pool = self._written.get(name) or await self._read(name)
-        if pool is None and not any(each.assigned for each in slices):
+        slices = self._state.slices.named(name)
+        if not slices or (pool is None and not any(each.assigned for each in slices)):
             return ()
+        newest = slices[-1]
         parsed = self._parse(pool, newest.prefix) if pool else _empty(newest.prefix)
         if parsed is None:
             return ()
@@ -211,17 +217,17 @@ class IPPoolWriter:
         self._leases[name] = uid
 
     async def _delete(self, name: str) -> None:
+        """Delete the Lease, then the IPPool: while that exists, node GC finds what a machine that died left."""
         pool = self._written.pop(name, None) or await self._read(name)
+        with suppress(ApiNotFound, ApiForbidden):  # a Lease of a Whereabouts plugin is not this agent's
+            await self._kube.delete(LEASES, name, namespace=self.namespace)
         if pool and pool.metadata.annotations.get(NODE_ANNOTATION) == self._deps.node:
             uid, version = pool.metadata.uid, pool.metadata.resource_version
             with suppress(ApiNotFound):
                 await self._kube.delete(IP_POOLS, name, namespace=self.namespace, uid=uid, resource_version=version)
-        with suppress(ApiNotFound, ApiForbidden):  # a Lease of a Whereabouts plugin is not this agent's
-            await self._kube.delete(LEASES, name, namespace=self.namespace)
         self._unwritten_since.pop(name, None)
         self._leases.pop(name, None)
-        if all(each.closed for each in self._state.slices.named(name)):
-            self._deleted.add(name)
+        self._leftover.discard(name)
 
     async def _read(self, name: str) -> IPPool | None:
         self._written.pop(name, None)

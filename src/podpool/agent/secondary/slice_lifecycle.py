@@ -5,12 +5,13 @@
 | absent | no | acknowledged; when the controller has confirmed that acknowledgement, held |
 | held | open, confirmed | suspended, when spec does not list it, the fence closes or the boot ends |
 | suspended | open, not confirmed | acknowledged anew; when that is confirmed, held. Its Pods keep their addresses |
-| closed | closed, in use | returned, when its last address has cooled down |
-| returned | closed, unused | removed, when spec does not list it any more |
+| closed | closed, in use | returned, when its last address has cooled down; acknowledged anew, if spec lists it again |
+| returned | no, but its ID | absent, when spec does not list it any more |
 
 Invariants: an acknowledgement counts only if the controller has confirmed its ID, and the fence was open ever since. A
 restored API server may show an assignment or a confirmation of the past: the controller, which knows what other nodes
-hold, does not confirm it again. A slice that is closed stays closed under its ID.
+hold, does not confirm it again. A return is in the journal before it is reported, and no reboot, restore or entry of a
+third party withdraws it: addresses of a slice that is closed and not returned may be in use again.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -57,25 +58,22 @@ class Action(Enum):
     RESUME = auto()
     SUSPEND = auto()
     CLOSE = auto()
-    CLOSE_IF_UNUSED = auto()
-    REMOVE = auto()
+    RETURN_IF_UNUSED = auto()
 
 
 TRANSITIONS: Mapping[tuple[State, Listing], Action] = {
     (State.ABSENT, Listing.LISTED): Action.ACKNOWLEDGE,
     (State.ABSENT, Listing.RETURNING): Action.ACQUIRE_SUSPENDED,
     (State.HELD, Listing.UNLISTED): Action.SUSPEND,
-    (State.HELD, Listing.RETURNING): Action.CLOSE_IF_UNUSED,
+    (State.HELD, Listing.RETURNING): Action.RETURN_IF_UNUSED,
     (State.HELD, Listing.FORMER): Action.CLOSE,
     (State.HELD, Listing.REPLACED): Action.CLOSE,
     (State.SUSPENDED, Listing.UNLISTED): Action.ACKNOWLEDGE,
     (State.SUSPENDED, Listing.LISTED): Action.ACKNOWLEDGE,
-    (State.SUSPENDED, Listing.RETURNING): Action.CLOSE_IF_UNUSED,
+    (State.SUSPENDED, Listing.RETURNING): Action.RETURN_IF_UNUSED,
     (State.SUSPENDED, Listing.FORMER): Action.CLOSE,
     (State.SUSPENDED, Listing.REPLACED): Action.CLOSE,
-    (State.RETURNED, Listing.UNLISTED): Action.REMOVE,
-    (State.RETURNED, Listing.FORMER): Action.REMOVE,
-    (State.RETURNED, Listing.REPLACED): Action.REMOVE,
+    (State.CLOSED, Listing.LISTED): Action.ACKNOWLEDGE,
 }
 """The action by state and listing; nothing is done in the other cases."""
 
@@ -93,34 +91,35 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     """The acknowledgement that spec confirms."""
     fence_open: bool = True
     overlaps: bool = False
-    """Another open slice of the node has some of its addresses."""
+    """Another open slice of the node has some of its addresses; of one that is absent or closed."""
 
 
 def decide(facts: Facts) -> Action:
     """Return the next step of a slice."""
+    if facts.state is State.CLOSED and not facts.in_use:
+        return Action.RETURN_IF_UNUSED
     action = TRANSITIONS.get((facts.state, facts.listing), Action.NOTHING)
-    if action is Action.CLOSE_IF_UNUSED and facts.in_use:  # until there is another it is used on
+    if action is Action.RETURN_IF_UNUSED and facts.in_use:  # until there is another it is used on
         action = TRANSITIONS.get((facts.state, Listing.LISTED), Action.NOTHING)
     if action is Action.NOTHING and facts.state is State.HELD and not facts.confirmed:
         return Action.SUSPEND  # it was lost, and the controller lists it again
     if action is not Action.ACKNOWLEDGE:
         return action
-    absent = facts.state is State.ABSENT
-    if not facts.fence_open or (absent and facts.overlaps):
+    if not facts.fence_open or facts.overlaps:
         return Action.NOTHING
     if not facts.acknowledgement:
         return Action.ACKNOWLEDGE
     if facts.confirmed != facts.acknowledgement:
         return Action.NOTHING
-    return Action.ACQUIRE if absent else Action.RESUME
+    return Action.ACQUIRE if facts.state is State.ABSENT else Action.RESUME
 
 
-def state_of(slice_: Slice | None, *, in_use: bool) -> State:
-    """Return the state of a slice of the journal."""
+def state_of(slice_: Slice | None, *, returned: bool) -> State:
+    """Return the state of a slice: in the journal, or known to be returned, or neither."""
     if slice_ is None:
-        return State.ABSENT
+        return State.RETURNED if returned else State.ABSENT
     if slice_.closed:
-        return State.CLOSED if in_use else State.RETURNED
+        return State.CLOSED
     return State.HELD if slice_.confirmed else State.SUSPENDED
 
 
@@ -155,25 +154,20 @@ def build_status(slices: Slices, node_slices: NodeSlices, inputs: StatusInputs) 
 
 
 def _journalled(slices: Slices, node_slices: NodeSlices, inputs: StatusInputs) -> Iterator[SliceStatus]:
-    listed = {each.id: each for each in node_slices.spec.assignments}
     shown = {each.id: each.acknowledgement for each in node_slices.status.slices}
     former = former_ids(node_slices)
     for each in slices:
-        id_, in_use = each.assignment, inputs.in_use(each)
-        returned = each.closed and not in_use
-        if id_ in former or (returned and id_ not in listed and id_ not in shown):
-            continue
-        acknowledgement = inputs.acknowledgements.get(id_) or shown.get(id_, "")
-        yield SliceStatus(
-            id=id_,
-            network=each.network,
-            range=str(each.range),
-            slice=str(each.prefix),
-            acknowledgement="" if returned else acknowledgement,
-            held=not returned,
-            in_use=in_use,
-            returned=returned,
-        )
+        id_ = each.assignment
+        if id_ not in former:
+            yield SliceStatus(
+                id=id_,
+                network=each.network,
+                range=str(each.range),
+                slice=str(each.prefix),
+                acknowledgement=inputs.acknowledgements.get(id_) or shown.get(id_, ""),
+                held=True,
+                in_use=inputs.in_use(each),
+            )
 
 
 def _not_journalled(slices: Slices, node_slices: NodeSlices, inputs: StatusInputs) -> Iterator[SliceStatus]:

@@ -393,7 +393,7 @@ class Slices:
             case records.SliceRecovered():
                 slice_.finish_recovery(at=record.at)
             case records.SliceConfirmed():
-                slice_.confirmed = True
+                slice_.confirmed, slice_.closed = True, False
             case records.SliceSuspended():
                 slice_.confirmed = False
             case records.SliceRangeChanged():

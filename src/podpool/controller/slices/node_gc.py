@@ -127,8 +127,11 @@ class SliceNodeGC:
         self._deps.metrics.orphans.labels("slice").inc(count)
         self._deps.events.slices_released(node=node, uid=uid, count=count)
         for each in slices:
-            pool = self._index.pools.get(PoolIdentifier(range=each.slice, network=each.network, node=node).name)
-            if pool is not None and pool.metadata.labels.get(NODE_UID_LABEL) == uid:
+            name = PoolIdentifier(range=each.slice, network=each.network, node=node).name
+            pool = self._index.pools.get(name)
+            if pool is None:
+                await self._delete_lease(name, uid)
+            elif pool.metadata.labels.get(NODE_UID_LABEL) == uid:
                 await self._delete_objects(pool)
 
     async def _is_gone(self, owned: OwnedSlice) -> bool:
@@ -181,6 +184,16 @@ class SliceNodeGC:
         with suppress(ApiNotFound):
             await self._deps.kube.delete(LEASES, pool.metadata.name, namespace=self._deps.namespace)
         await self._index.pools.delete(self._deps.kube, pool)
+
+    async def _delete_lease(self, name: str, node_uid: str) -> None:
+        """Delete a Lease whose IPPool a third party has deleted, unless it is of another Node of that name."""
+        lease = await self._deps.kube.find(LEASES, name, namespace=self._deps.namespace)
+        if lease is not None and lease.metadata.labels.get(NODE_UID_LABEL) == node_uid:
+            uid, version = lease.metadata.uid, lease.metadata.resource_version
+            with suppress(ApiNotFound):
+                await self._deps.kube.delete(
+                    LEASES, name, namespace=self._deps.namespace, uid=uid, resource_version=version
+                )
 
 
 class SliceMassLoss:

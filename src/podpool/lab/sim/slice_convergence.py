@@ -8,7 +8,13 @@ import ipaddress
 from typing import TYPE_CHECKING, Any
 
 from podpool.api.node_slices import PROTOCOL, NodeSlices
-from podpool.api.whereabouts import NETWORK_ANNOTATION, NODE_ANNOTATION, NODE_SLICE_POOLS, NODE_UID_LABEL
+from podpool.api.whereabouts import (
+    NETWORK_ANNOTATION,
+    NODE_ANNOTATION,
+    NODE_SLICE_POOLS,
+    NODE_UID_LABEL,
+    SLICE_ANNOTATION,
+)
 from podpool.lab.apiserver.registry import Object
 from podpool.lab.sim import nads
 from podpool.lab.sim.address_use_oracle import Violation
@@ -81,7 +87,9 @@ def _check_derived_objects(cluster: SimCluster) -> None:
         ):
             raise Violation("no leaks", f"IPPool {key} has no Node")
     for key, lease in leases(cluster).items():
-        if NODE_ANNOTATION in annotations(lease) and key not in pools and key not in cluster.edited_ippools:
+        notes = annotations(lease)
+        of_slice = (notes.get(NODE_ANNOTATION), notes.get(NETWORK_ANNOTATION, ""), notes.get(SLICE_ANNOTATION))
+        if NODE_ANNOTATION in notes and of_slice not in slices:
             raise Violation("no leaks", f"Lease {key} is of no slice")
 
 

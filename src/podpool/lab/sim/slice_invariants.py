@@ -182,7 +182,8 @@ class SliceInvariantChecker:
         before = {each.id: each for each in old.status.slices}
         for each in new.status.slices:
             if each.returned:
-                self._returned.add((self._machine(name), each.id))
+                if each.id not in before or not before[each.id].returned:  # else another machine may have returned it
+                    self._returned.add((self._machine(name), each.id))
             elif self._was_returned(name, each.id) and each != before.get(each.id) and not self._is_damaged(name):
                 self._report("consent", f"{name} withdrew the return of {each.slice} (assignment {each.id})")
 
