@@ -96,10 +96,10 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
 
 def decide(facts: Facts) -> Action:
     """Return the next step of a slice."""
-    if facts.state is State.CLOSED and not facts.in_use:
-        return Action.RETURN_IF_UNUSED
     action = TRANSITIONS.get((facts.state, facts.listing), Action.NOTHING)
-    if action is Action.RETURN_IF_UNUSED and facts.in_use:  # until there is another it is used on
+    if facts.state is State.CLOSED and not facts.in_use:
+        action = Action.RETURN_IF_UNUSED
+    elif action is Action.RETURN_IF_UNUSED and facts.in_use:  # until there is another it is used on
         action = TRANSITIONS.get((facts.state, Listing.LISTED), Action.NOTHING)
     if action is Action.NOTHING and facts.state is State.HELD and not facts.confirmed:
         return Action.SUSPEND  # it was lost, and the controller lists it again
