@@ -87,7 +87,7 @@ class TestLog:
         await env.start()
         address = (await env.add("a", pod="web")).partition("/")[0]
         await env.call("DEL", "a", pod="web")
-        await asyncio.sleep(0)
+        await env.stop()
         lines = [each.partition(" node=")[0] for each in env.logs if "pod=default/web" in each]
         assert ["address assigned", "address released, cooling down"] == lines
         lines = [each.partition(" node=")[0] for each in env.logs if address in each]

@@ -175,6 +175,7 @@ class Agent:
         finally:
             self._abandoned_adds.close()
             await self._stop()
+            self._ipam.write_log_lines()
 
     async def _work(self) -> None:
         self._handler.process_deferred_deletes()

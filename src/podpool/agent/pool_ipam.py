@@ -6,7 +6,6 @@ reason; so does one at a closed fence. An ADD that names its addresses gets thes
 
 import asyncio
 from collections.abc import Iterable
-from functools import partial
 
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
@@ -18,6 +17,9 @@ from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, IPConfig
 from podpool.core.addresses import parse_address
+
+LOG_DELAY = 0.02
+"""Seconds after which assignments and releases are logged: not before the requests that arrived with them."""
 
 
 class PoolIPAM:
@@ -37,6 +39,7 @@ class PoolIPAM:
         self._demand = demand
         self._inputs = inputs
         self._changed = asyncio.Event()
+        self._log_lines: list[tuple[str, GrantAssignment]] = []
 
     def on_change(self) -> None:
         """Serve waiting ADDs as far as there are addresses."""
@@ -157,8 +160,16 @@ class PoolIPAM:
         return assignments
 
     def _log_soon(self, event: str, assignment: GrantAssignment) -> None:
-        """Log what happened to an address, after the response."""
-        asyncio.get_running_loop().call_soon(partial(self._log.info, event, **_fields(assignment)))
+        """Log what happened to an address, after the requests that arrived with this one."""
+        if not self._log_lines:
+            asyncio.get_running_loop().call_later(LOG_DELAY, self.write_log_lines)
+        self._log_lines.append((event, assignment))
+
+    def write_log_lines(self) -> None:
+        """Write what is to be logged."""
+        lines, self._log_lines = self._log_lines, []
+        for event, assignment in lines:
+            self._log.info(event, **_fields(assignment))
 
     def _requested(self, request: AddRequest) -> tuple[PoolGrant, ...]:
         """Return the grants of requested addresses, and any of the other NCs and families; raises `CniError`."""
