@@ -207,7 +207,7 @@ def returns_are_not_journalled(patch: pytest.MonkeyPatch) -> None:
     write = AgentState.write
 
     def forget_returns(state: AgentState, record: records.AnyRecord) -> None:
-        if isinstance(record, records.SliceClosed):
+        if isinstance(record, records.SliceRemoved):
             state._apply(record)
         else:
             write(state, record)

@@ -21,13 +21,13 @@ ADDED_SINCE = ("resize-range", "share-range", "partition-controller", "set-clock
 
 FAILED_SINCE = {
     "narrow-clock-steps": (300035, 340040),
-    "narrow-lost-dels-pods-only": (18, 20),
+    "narrow-lost-dels-pods-only": (18, 20, 360148),
     "narrow-manual-edits": (320354,),
     "narrow-restores": (229,),
-    "restore-both": (320008, 320012),
-    "slices": (1, 2, 28, 38, 43, 88, 320158),
+    "restore-both": (320008, 320012, 360012),
+    "slices": (1, 2, 28, 38, 43, 88, 320158, 370091, 370227, 370411),
     "slices-replacements": (28,),
-    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373),
+    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373, 370238, 370368, 370428),
 }
 """Seeds that failed with the present actions."""
 
