@@ -130,7 +130,7 @@ class SliceNodeGC:
             name = PoolIdentifier(range=each.slice, network=each.network, node=node).name
             pool = self._index.pools.get(name)
             if pool is None:
-                await self._delete_lease(name, uid)
+                await self._delete_lease(name, each)
             elif pool.metadata.labels.get(NODE_UID_LABEL) == uid:
                 await self._delete_objects(pool)
 
@@ -185,15 +185,14 @@ class SliceNodeGC:
             await self._deps.kube.delete(LEASES, pool.metadata.name, namespace=self._deps.namespace)
         await self._index.pools.delete(self._deps.kube, pool)
 
-    async def _delete_lease(self, name: str, node_uid: str) -> None:
-        """Delete a Lease whose IPPool a third party has deleted, unless it is of another Node of that name."""
-        lease = await self._deps.kube.find(LEASES, name, namespace=self._deps.namespace)
-        if lease is not None and lease.metadata.labels.get(NODE_UID_LABEL) == node_uid:
+    async def _delete_lease(self, name: str, of: OwnedSlice) -> None:
+        """Delete a Lease whose IPPool a third party has deleted, unless a later Node of that name has the slice."""
+        namespace, later = self._deps.namespace, self._index.of_node(of.node)
+        lease = await self._deps.kube.find(LEASES, name, namespace=namespace)
+        if lease and NODE_ANNOTATION in lease.metadata.annotations and all(each.key != of.key for each in later):
             uid, version = lease.metadata.uid, lease.metadata.resource_version
             with suppress(ApiNotFound):
-                await self._deps.kube.delete(
-                    LEASES, name, namespace=self._deps.namespace, uid=uid, resource_version=version
-                )
+                await self._deps.kube.delete(LEASES, name, namespace=namespace, uid=uid, resource_version=version)
 
 
 class SliceMassLoss:
