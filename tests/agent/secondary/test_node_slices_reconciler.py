@@ -212,6 +212,10 @@ class TestWritingPools:
         assert ["10.1.4.2/16"] == await add(env, "b")
         await asyncio.sleep(2.0)
         assert {"1": "a", "2": "b"} == await pool_entries(env, name)
+        pool, lease = await pool_of(env, name), await lease_of(env, name)
+        assert pool
+        assert lease
+        assert [pool.metadata.uid] == [each.uid for each in lease.metadata.owner_references]
 
     @in_node_env
     async def test_pools_are_written_again_after_a_restore(self, env: NodeEnv) -> None:

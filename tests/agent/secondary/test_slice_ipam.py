@@ -73,6 +73,7 @@ class TestAdd:
         written = {NODE_ANNOTATION: NODE, NETWORK_ANNOTATION: "", RANGE_ANNOTATION: V4}
         assert ({NODE_UID_LABEL: uid}, written) == (pool.metadata.labels, pool.metadata.annotations)
         assert {**written, SLICE_ANNOTATION: SLICE} == lease.metadata.annotations
+        assert [pool.metadata.uid] == [each.uid for each in lease.metadata.owner_references]
 
     @in_node_env
     async def test_an_address_of_every_range_or_none(self, env: NodeEnv) -> None:

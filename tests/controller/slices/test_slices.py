@@ -4,12 +4,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-import pytest
-
 from podpool.api.builtin import LEASES, NODES
 from podpool.api.meta import Condition
 from podpool.api.node_slices import FINALIZER
-from podpool.api.whereabouts import IP_POOLS, NODE_SLICE_POOLS, NODE_UID_LABEL
+from podpool.api.whereabouts import NODE_SLICE_POOLS, NODE_UID_LABEL
 from podpool.core.settings import Settings
 from tests.controller.slices.slice_env import SliceEnv
 
@@ -295,16 +293,11 @@ class TestNodeGC:
 
         run_scenario(scenario)
 
-    @pytest.mark.parametrize("has_pool", [True, False])
-    def test_ippool_and_lease_of_a_gone_node_are_deleted(self, run_scenario: RunScenario, has_pool: bool) -> None:
-        """The Lease also if a third party has deleted the IPPool."""
-
+    def test_ippool_and_lease_of_a_gone_node_are_deleted(self, run_scenario: RunScenario) -> None:
         async def scenario(env: SliceEnv) -> None:
             name = await env.take_first_slice()
             uid = (await env.client.get(NODES, "n1")).metadata.uid
             await create_derived(env, name, node="n1", uid=uid)
-            if not has_pool:
-                await env.client.delete(IP_POOLS, name, namespace=env.namespace)
             await env.delete_node("n1")
             await env.wait_slices()
 

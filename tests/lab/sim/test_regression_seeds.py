@@ -25,9 +25,9 @@ FAILED_SINCE = {
     "narrow-manual-edits": (320354,),
     "narrow-restores": (229,),
     "restore-both": (320008, 320012, 360012),
-    "slices": (1, 2, 28, 38, 43, 88, 320158, 370091, 370227, 370411),
+    "slices": (1, 2, 28, 38, 43, 88, 320158, 370091, 370227, 370279, 370411),
     "slices-replacements": (28,),
-    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373, 370238, 370368, 370428),
+    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373, 370238, 370280, 370368, 370428),
 }
 """Seeds that failed with the present actions."""
 

@@ -65,8 +65,8 @@ class IPPoolWriter:
         self._queue = WorkQueue(rng=deps.rng)
         self._written: dict[str, IPPool] = {}
         """The last response for each IPPool."""
-        self._leases: dict[str, str] = {}
-        """The Node's UID in each Lease that was written."""
+        self._leases: dict[str, tuple[str, str]] = {}
+        """The UIDs of Node and IPPool in each Lease that was written."""
         self._leftover: set[str] = set()
         """Names whose objects are of returned slices only, and not deleted yet."""
         self._unwritten_since: dict[str, float] = {}
@@ -192,7 +192,7 @@ class IPPoolWriter:
             body: dict[str, dict[str, Any]] = {"metadata": metadata, "spec": {"allocations": allocations}}
             pool = await (self._patch(pool, body) if pool else self._create(newest, body))
         self._written[name] = pool
-        await self._write_lease(newest, metadata)
+        await self._write_lease(newest, metadata, pool)
         return tuple(each.address.value for each in parse_ippool(pool.spec).entries)
 
     async def _create(self, slice_: Slice, body: dict[str, dict[str, Any]]) -> IPPool:
@@ -203,18 +203,20 @@ class IPPoolWriter:
         name, version = pool.metadata.name, pool.metadata.resource_version
         return await self._kube.merge_patch(IP_POOLS, name, body, namespace=self.namespace, precondition=version)
 
-    async def _write_lease(self, slice_: Slice, metadata: dict[str, dict[str, str]]) -> None:
-        """Write the Lease, once for each UID of the Node."""
+    async def _write_lease(self, slice_: Slice, metadata: dict[str, dict[str, str]], pool: IPPool) -> None:
+        """Write the Lease, once for each UID of Node and IPPool. It is deleted with the IPPool, its owner."""
         uid, name, namespace = self._node_uid(), slice_.name, self.namespace
-        if not uid or self._leases.get(name) == uid:
+        if not uid or self._leases.get(name) == (uid, pool.metadata.uid):
             return
+        owner = {"apiVersion": IP_POOLS.api_version, "kind": IP_POOLS.kind, "name": name, "uid": pool.metadata.uid}
         annotations = {**metadata["annotations"], SLICE_ANNOTATION: str(slice_.prefix)}
-        spec, meta = {"holderIdentity": f"{self._deps.node}/{uid}"}, {**metadata, "annotations": annotations}
+        meta = {**metadata, "annotations": annotations, "ownerReferences": [owner]}
+        spec = {"holderIdentity": f"{self._deps.node}/{uid}"}
         try:
             await self._kube.create(LEASES, {"metadata": {**meta, "name": name}, "spec": spec}, namespace=namespace)
         except ApiAlreadyExists:
             await self._kube.merge_patch(LEASES, name, {"metadata": meta, "spec": spec}, namespace=namespace)
-        self._leases[name] = uid
+        self._leases[name] = (uid, pool.metadata.uid)
 
     async def _delete(self, name: str) -> None:
         """Delete the Lease, then the IPPool: while that exists, node GC finds what a machine that died left."""

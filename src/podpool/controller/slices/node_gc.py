@@ -127,11 +127,8 @@ class SliceNodeGC:
         self._deps.metrics.orphans.labels("slice").inc(count)
         self._deps.events.slices_released(node=node, uid=uid, count=count)
         for each in slices:
-            name = PoolIdentifier(range=each.slice, network=each.network, node=node).name
-            pool = self._index.pools.get(name)
-            if pool is None:
-                await self._delete_lease(name, each)
-            elif pool.metadata.labels.get(NODE_UID_LABEL) == uid:
+            pool = self._index.pools.get(PoolIdentifier(range=each.slice, network=each.network, node=node).name)
+            if pool is not None and pool.metadata.labels.get(NODE_UID_LABEL) == uid:
                 await self._delete_objects(pool)
 
     async def _is_gone(self, owned: OwnedSlice) -> bool:
@@ -184,15 +181,6 @@ class SliceNodeGC:
         with suppress(ApiNotFound):
             await self._deps.kube.delete(LEASES, pool.metadata.name, namespace=self._deps.namespace)
         await self._index.pools.delete(self._deps.kube, pool)
-
-    async def _delete_lease(self, name: str, of: OwnedSlice) -> None:
-        """Delete a Lease whose IPPool a third party has deleted, unless a later Node of that name has the slice."""
-        namespace, later = self._deps.namespace, self._index.of_node(of.node)
-        lease = await self._deps.kube.find(LEASES, name, namespace=namespace)
-        if lease and NODE_ANNOTATION in lease.metadata.annotations and all(each.key != of.key for each in later):
-            uid, version = lease.metadata.uid, lease.metadata.resource_version
-            with suppress(ApiNotFound):
-                await self._deps.kube.delete(LEASES, name, namespace=namespace, uid=uid, resource_version=version)
 
 
 class SliceMassLoss:
