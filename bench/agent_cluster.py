@@ -46,7 +46,7 @@ class AgentSite(Installation):
 
     def node(self, name: str, *, subnet: str = ROOMY, options: tuple[str, ...] = ()) -> BenchNode:
         """Register a Node as a kubelet does, and start its agent."""
-        labels = {"podpool.io/subnet": subnet}
+        labels = {"node-restriction.kubernetes.io/podpool-subnet": subnet}
         self.plane.admin.post("/api/v1/nodes", {"metadata": {"name": name, "labels": labels}})
         fields = ["architecture", "containerRuntimeVersion", "kernelVersion", "kubeProxyVersion", "kubeletVersion"]
         fields += ["machineID", "operatingSystem", "osImage", "systemUUID"]

@@ -213,10 +213,9 @@ class ControllerEnv:
 
     async def create_node(self, name: str, *, boot: str = "", **labels: str) -> Node:
         """Register a Node as a kubelet does."""
-        tags = {key.replace("__", "/").replace("_", "."): value for key, value in labels.items()}
         info = dict.fromkeys(NODE_INFO, "none") | {"bootID": boot or f"boot-of-{name}"}
         status = {"nodeInfo": info, "addresses": [{"type": "InternalIP", "address": "192.168.0.7"}]}
-        return await self.client.create(NODES, {"metadata": {"name": name, "labels": tags}, "status": status})
+        return await self.client.create(NODES, {"metadata": {"name": name, "labels": labels}, "status": status})
 
     async def request(self, name: str, wanted: int, *, released: tuple[str, ...] = (), **report: Any) -> None:  # noqa: ANN401  as AgentReport has them
         """Write a request as the node's agent does."""

@@ -7,9 +7,16 @@ import pytest
 
 from podpool.api.azure import AGENT_ANNOTATION, FINALIZER, NodeNetworkConfig, agent_report
 from podpool.api.builtin import Node
-from podpool.controller.nnc_conversion import build_nnc, build_status, reconcile_item, status_is_current, subnet_of
+from podpool.controller.nnc_conversion import (
+    build_nnc,
+    build_status,
+    reconcile_item,
+    status_is_current,
+    subnet_label_error,
+    subnet_of,
+)
 from podpool.controller.scaler_policy import PublishedSubnet
-from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_subnet
+from podpool.controller.settings import FORMER_SUBNET_LABEL, SUBNET_LABEL, ControllerSettings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
@@ -161,6 +168,16 @@ def test_the_nnc_of_a_kept_nc_has_the_recorded_request() -> None:
 def test_the_label_selects_the_subnet(label: str | None, subnet: str) -> None:
     labels = {SUBNET_LABEL: label} if label else {}
     assert subnet == subnet_of(msgspec.convert({"metadata": {"labels": labels}}, Node), SETTINGS).name
+
+
+def test_the_label_that_a_kubelet_can_set_is_not_read() -> None:
+    def node(**labels: str) -> Node:
+        return msgspec.convert({"metadata": {"name": "n1", "labels": labels}}, Node)
+
+    former = node(**{FORMER_SUBNET_LABEL: "vnet.other"})
+    assert "pods" == subnet_of(former, SETTINGS).name
+    assert f"must set {SUBNET_LABEL}" in subnet_label_error(former)
+    assert "" == subnet_label_error(node(**{FORMER_SUBNET_LABEL: "vnet.other", SUBNET_LABEL: "vnet.other"}))
 
 
 @pytest.mark.parametrize("text", ["", "pods", ".pods", "vnet."])

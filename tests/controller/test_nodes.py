@@ -132,7 +132,7 @@ class TestSubnets:
             await env.create_subnet("10.1.0.0/24", network="other", name="special")
             env.start()
             await env.create_node("n1")
-            await env.create_node("n2", podpool_io__subnet="other.special")
+            await env.create_node("n2", **{SUBNET_LABEL: "other.special"})
             ncs = [await env.wait_nc(each) for each in ("n1", "n2")]
             assert [("vnet", "pods"), ("other", "special")] == [(each.vnet_id, each.subnet_name) for each in ncs]
             await until(lambda: env.cluster_subnet("special"), "the other subnet is published")
@@ -142,7 +142,7 @@ class TestSubnets:
         async with envs.create() as env:
             await env.create_subnet()
             env.start()
-            await env.create_node("n1", podpool_io__subnet="nonsense")
+            await env.create_node("n1", **{SUBNET_LABEL: "nonsense"})
             shown = await env.wait_nc("n1")
             assert "pods" == shown.subnet_name
             (event,) = await until(lambda: env.events("InvalidSubnetLabel"), "the Event is recorded")
@@ -154,7 +154,7 @@ class TestSubnets:
         async with envs.create() as env:
             await env.create_subnet()
             env.start()
-            await env.create_node("n1", podpool_io__subnet="vnet.later")
+            await env.create_node("n1", **{SUBNET_LABEL: "vnet.later"})
             await env.join("n2")
             (event,) = await until(lambda: env.events("AllocationFailed"), "the Event is recorded")
             assert "there is no subnet vnet.later" in event.note
@@ -168,7 +168,7 @@ class TestSubnets:
             await env.create_subnet("10.1.0.0/24", network="other")
             env.start()
             await env.join("n1")
-            await env.create_node("n2", podpool_io__subnet="other.pods")
+            await env.create_node("n2", **{SUBNET_LABEL: "other.pods"})
             (event,) = await until(lambda: env.events("AllocationFailed"), "the Event is recorded")
             assert "subnet other.pods has the same name as subnet vnet.pods" in event.note
             assert await env.nnc("n2") is None

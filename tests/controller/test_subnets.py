@@ -8,7 +8,7 @@ import pytest
 
 from podpool.api.azure import CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, ClusterSubnet, ClusterSubnetState, SubnetScaler
 from podpool.controller.scaler_policy import published_subnet, rounded_nodes
-from podpool.controller.settings import ControllerSettings, Scarcity
+from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, Scarcity
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
 from podpool.kube.errors import ApiInvalid
@@ -272,7 +272,7 @@ class TestPublishing:
             await env.create_subnet("10.2.0.0/24", name="of-others")
             env.start()
             await env.join("n1")
-            await env.create_node("n2", podpool_io__subnet="vnet.wide")
+            await env.create_node("n2", **{SUBNET_LABEL: "vnet.wide"})
             await env.wait_nc("n2")
             wide = await env.cluster_subnet("wide")
             await env.request_and_wait("n1", 13, demand=13)

@@ -36,7 +36,8 @@ def without_words(value: Any) -> Any:  # noqa: ANN401  JSON
 
 
 def test_annotations_labels_taints_and_finalizers() -> None:
-    matches_lines("kubernetes/names.txt", names_under("podpool.io/"))
+    found = [*names_under("node-restriction.kubernetes.io/"), *names_under("podpool.io/")]
+    matches_lines("kubernetes/names.txt", found)
 
 
 def test_values_of_annotations() -> None:

@@ -19,7 +19,7 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import NODES, Node
 from podpool.controller.scaler_policy import PublishedSubnet
-from podpool.controller.settings import SUBNET_LABEL, ControllerSettings, parse_subnet
+from podpool.controller.settings import FORMER_SUBNET_LABEL, SUBNET_LABEL, ControllerSettings, parse_subnet
 from podpool.core.errors import InvalidInput
 from podpool.core.scaling import Scaler
 from podpool.core.settings import Settings
@@ -43,11 +43,14 @@ def subnet_of(node: Node, settings: ControllerSettings) -> SubnetName:
 
 
 def subnet_label_error(node: Node) -> str:
-    """Return why a node's subnet label is invalid, or an empty string."""
+    """Return why a node's subnet label is invalid or not read, or an empty string."""
     try:
-        _subnet_label(node)
+        found = _subnet_label(node)
     except InvalidInput as error:
         return str(error)
+    if found is None and FORMER_SUBNET_LABEL in node.metadata.labels:
+        name = node.metadata.name
+        return f"label {FORMER_SUBNET_LABEL} of node {name} is read no more: an administrator must set {SUBNET_LABEL}"
     return ""
 
 

@@ -9,8 +9,10 @@ from podpool.core.settings import Settings
 from podpool.kube.leader_election import DEFAULT_TIMING, LeaseTiming
 from podpool.ledger.messages import SubnetName
 
-SUBNET_LABEL = "podpool.io/subnet"
-"""Node label: the subnet that the node's addresses come from, as `NETWORK.SUBNET`."""
+SUBNET_LABEL = "node-restriction.kubernetes.io/podpool-subnet"
+"""Node label: the subnet that the node's addresses come from, as `NETWORK.SUBNET`. A kubelet cannot set it."""
+FORMER_SUBNET_LABEL = "podpool.io/subnet"
+"""Node label that is read no more, because a kubelet can set it on its own Node."""
 NO_SUBNET = SubnetName(network="", name="")
 """The subnet of a cluster without a ledger."""
 
@@ -23,7 +25,7 @@ class ControllerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of one cluster's controller."""
 
     subnet: SubnetName = NO_SUBNET
-    """Subnet of Nodes without the label `podpool.io/subnet`."""
+    """Subnet of Nodes without the label `node-restriction.kubernetes.io/podpool-subnet`."""
     namespace: str = "kube-system"
     whereabouts_namespace: str = "kube-system"
     """Namespace of IPPools, their Leases, NodeSlicePools and reservations."""

@@ -51,7 +51,8 @@ COMMANDS = (
         Example("Run for secondary networks only", "--ledger none"),
         Option(
             "subnet",
-            "Subnet of Nodes without the label podpool.io/subnet, as NETWORK.SUBNET. Required unless --ledger none.",
+            "Subnet of Nodes without the label node-restriction.kubernetes.io/podpool-subnet, as NETWORK.SUBNET. "
+            "Required unless --ledger none.",
         ),
         shared.OPTIONAL_LEDGER,
         Option("ledger-token-file", "File with this cluster's token for the ledger (`podpool ledger token create`)."),

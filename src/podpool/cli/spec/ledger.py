@@ -73,7 +73,8 @@ COMMANDS = (
         Example("Create one with another batch", "vnet.a 10.1.0.0/24 --settings batch=8"),
         *(_SUBNET, _CIDR, local("gateway", "Gateway of the subnet. It is never granted."), _EXCLUDE, SETTINGS),
         description="The network must route the CIDR already; podpool only assigns its addresses. Clusters use the "
-        "subnet by its name: `podpool controller run --subnet`, or the label podpool.io/subnet of a Node.",
+        "subnet by its name: `podpool controller run --subnet`, or the label "
+        "node-restriction.kubernetes.io/podpool-subnet of a Node.",
     ),
     _admin("subnet list", "List all subnets.", Example("List subnets with all columns", "-o wide")),
     _admin(
