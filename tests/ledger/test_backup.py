@@ -5,9 +5,11 @@ import io
 import random
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import asyncpg
 import msgspec
 import pytest
 
@@ -145,6 +147,44 @@ class TestBetweenDatabases:
 
         asyncio.run(main())
         assert [] == check(rows_of(backup_of(postgres_url))).faults
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("postgres")
+class TestLongHistory:
+    """Millions of rows of history take minutes, and more memory than a ledger has."""
+
+    ROWS = 120_000
+    TIMEOUT = "'50ms'"
+    """Set for the database, as administrators do: one statement that copies all rows takes longer."""
+
+    @pytest.fixture
+    def url(self, postgres_url: str, postgres: Postgres) -> str:
+        async def main() -> None:
+            store = await parse_database(postgres_url).open(rng=RNG)
+            await store.close()
+            connection = await asyncpg.connect(postgres_url)
+            await connection.execute(
+                "INSERT INTO pod_usage SELECT 'vnet', '10.0.0.9', 'c1', 'uid-' || number, 'default', 'pod-' || number,"
+                " number, number + 1, 'n1' FROM generate_series(1, $1::integer) AS number",
+                self.ROWS,
+            )
+            await connection.close()
+
+        asyncio.run(main())
+        postgres.psql(f"ALTER DATABASE copies SET statement_timeout = {self.TIMEOUT}")
+        return postgres_url
+
+    def test_backup_and_restore_are_streams_without_timeouts(self, url: str, tmp_path: Path) -> None:
+        backup = tmp_path / "backup"
+        tracemalloc.start()
+        with backup.open("wb") as file:
+            assert self.ROWS < parse_database(url).back_up(file)
+        with backup.open("rb") as file:
+            parse_database(url).restore(file, rng=RNG)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < backup.stat().st_size / 2
 
 
 def rows_of(backup: bytes) -> list[BackupRow]:

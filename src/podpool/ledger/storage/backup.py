@@ -74,20 +74,37 @@ def select_all(table: str) -> str:
     return f"SELECT {quote_columns(columns)} FROM {table} ORDER BY {quote_columns(columns[:4])}"  # noqa: S608  our own names
 
 
-_TableRows = Iterable[tuple[str, Iterable[tuple[object, ...]]]]
+class BackupWriter:
+    """Writes a backup row by row: neither side holds a table in memory."""
+
+    def __init__(self, file: BinaryIO, header: BackupHeader) -> None:
+        self._file = file
+        self._rows = 0
+        _write_line(file, header)
+
+    def begin_table(self, table: str) -> None:
+        """Start a table; the rows that follow have its columns."""
+        _write_line(self._file, _TableHeader(table, TABLES[table]))
+
+    def write(self, row: Iterable[object]) -> None:
+        """Write a row of the table that was begun last."""
+        _write_line(self._file, list(row))
+        self._rows += 1
+
+    def finish(self) -> int:
+        """Write the last line; returns the number of rows."""
+        _write_line(self._file, _Trailer(self._rows))
+        return self._rows
 
 
-def write_backup(file: BinaryIO, header: BackupHeader, tables: _TableRows) -> int:
-    """Write a backup; returns the number of rows."""
-    rows = 0
-    _write_line(file, header)
-    for table, values in tables:
-        _write_line(file, _TableHeader(table, TABLES[table]))
-        for row in values:
-            _write_line(file, list(row))
-            rows += 1
-    _write_line(file, _Trailer(rows))
-    return rows
+def write_backup(file: BinaryIO, header: BackupHeader, tables: Iterable[tuple[str, Iterable[Iterable[object]]]]) -> int:
+    """Write a backup of tables and their rows; returns the number of rows."""
+    writer = BackupWriter(file, header)
+    for table, rows in tables:
+        writer.begin_table(table)
+        for row in rows:
+            writer.write(row)
+    return writer.finish()
 
 
 def verify_backup(path: Path) -> BackupHeader:

@@ -84,20 +84,20 @@ class _PostgresDatabase:
 
     def back_up(self, file: BinaryIO) -> int:
         from podpool.ledger.storage.postgres import backup  # noqa: PLC0415  see above
-        from podpool.ledger.storage.postgres.connection import open_connection  # noqa: PLC0415  see above
+        from podpool.ledger.storage.postgres.connection import open_maintenance_connection  # noqa: PLC0415  see above
 
         async def run() -> int:
-            async with open_connection(self._url) as connection:
+            async with open_maintenance_connection(self._url) as connection:
                 return await backup.back_up(connection, file)
 
         return asyncio.run(run())
 
     def restore(self, file: BinaryIO, *, rng: random.Random) -> BackupHeader:
         from podpool.ledger.storage.postgres import backup  # noqa: PLC0415  see above
-        from podpool.ledger.storage.postgres.connection import open_connection  # noqa: PLC0415  see above
+        from podpool.ledger.storage.postgres.connection import open_maintenance_connection  # noqa: PLC0415  see above
 
         async def run() -> BackupHeader:
-            async with open_connection(self._url) as connection:
+            async with open_maintenance_connection(self._url) as connection:
                 return await backup.restore(connection, file, rng=rng)
 
         return asyncio.run(run())

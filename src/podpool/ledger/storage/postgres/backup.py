@@ -1,18 +1,20 @@
-"""Backup and restore of a PostgreSQL database."""
+"""Backup and restore of a PostgreSQL database, in streams: history may have millions of rows.
+
+Both use a connection without timeouts (`connection.open_maintenance_connection`).
+"""
 
 import random
 from collections.abc import Iterator
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING, BinaryIO
 
 from podpool.ledger.storage.backup import (
     TABLES,
     BackupHeader,
-    quote_columns,
+    BackupWriter,
     read_header,
     read_rows,
     select_all,
-    write_backup,
 )
 from podpool.ledger.storage.schema_migrations import check_version, migration_scripts, row_conversions
 
@@ -21,7 +23,8 @@ if TYPE_CHECKING:
 
 _UNKNOWN_SYSTEM = 0
 """No server has this system identifier: the ledger detects that the database was restored."""
-_BATCH = 1_000
+_PREFETCH = 1_000
+"""Rows that a backup reads at a time."""
 
 
 async def back_up(connection: "Connection", file: BinaryIO) -> int:
@@ -29,8 +32,12 @@ async def back_up(connection: "Connection", file: BinaryIO) -> int:
     async with connection.transaction(isolation="repeatable_read", readonly=True):
         revision = await connection.fetchval("SELECT revision FROM ledger")
         header = BackupHeader(schema=len(migration_scripts("postgres")), revision=revision)
-        tables = [(table, [tuple(row) for row in await connection.fetch(select_all(table))]) for table in TABLES]
-        return write_backup(file, header, tables)
+        writer = BackupWriter(file, header)
+        for table in TABLES:
+            writer.begin_table(table)
+            async for row in connection.cursor(select_all(table), prefetch=_PREFETCH):
+                writer.write(row)
+        return writer.finish()
 
 
 async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Random) -> BackupHeader:
@@ -43,7 +50,7 @@ async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Rando
             await connection.execute(f"DELETE FROM {table}")  # noqa: S608  our own names
         await connection.execute("DELETE FROM commit_change")
         for (table, columns), batch in groupby(read_rows(file), key=lambda row: row[:2]):
-            await _insert(connection, table, columns, (row for *_, row in batch), rng)
+            await _copy(connection, table, columns, (row for *_, row in batch), rng)
         for script in row_conversions("postgres", since=header.schema):
             await connection.execute(script)
         await connection.execute(
@@ -56,7 +63,7 @@ async def restore(connection: "Connection", file: BinaryIO, *, rng: random.Rando
     return header
 
 
-async def _insert(
+async def _copy(
     connection: "Connection",
     table: str,
     columns: tuple[str, ...],
@@ -66,7 +73,4 @@ async def _insert(
     if table == "ledger":
         columns = (*columns, "commit_token", "commits", "last_subnet", "last_nc", "system_identifier", "timeline")
         rows = ((*row, rng.getrandbits(63), 0, 0, 0, _UNKNOWN_SYSTEM, 0) for row in rows)
-    placeholders = ", ".join(f"${number}" for number in range(1, len(columns) + 1))
-    statement = f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})"  # noqa: S608  our own names
-    while batch := list(islice(rows, _BATCH)):
-        await connection.executemany(statement, batch)
+    await connection.copy_records_to_table(table, columns=columns, records=rows)

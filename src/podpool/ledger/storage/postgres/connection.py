@@ -44,25 +44,32 @@ RETRYABLE_ERRORS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, a
 """Raised on a conflict with another transaction, or if it takes longer than `lock_timeout`: all was rolled back."""
 
 
-async def connect(url: str) -> "Connection":
-    """Open a connection to a primary."""
+async def connect(url: str, *, maintenance: bool = False) -> "Connection":
+    """Open a connection to a primary, without timeouts for maintenance."""
+    idle = 0 if maintenance else _IDLE_IN_TRANSACTION_TIMEOUT
+    settings = {
+        "application_name": "podpool-ledger",
+        "idle_in_transaction_session_timeout": str(round(idle * 1_000)),
+    }
+    if maintenance:
+        settings |= {"statement_timeout": "0", "lock_timeout": "0"}
     return await asyncpg.connect(
         url,
         timeout=_CONNECT_TIMEOUT,
-        command_timeout=_COMMAND_TIMEOUT,
+        command_timeout=None if maintenance else _COMMAND_TIMEOUT,
         target_session_attrs=SessionAttribute.primary,
-        server_settings={
-            "application_name": "podpool-ledger",
-            "idle_in_transaction_session_timeout": str(round(_IDLE_IN_TRANSACTION_TIMEOUT * 1_000)),
-        },
+        server_settings=settings,
     )
 
 
 @asynccontextmanager
-async def open_connection(url: str) -> "AsyncIterator[Connection]":
-    """Return a connection, after migrations, that is closed at the end of the block."""
+async def open_maintenance_connection(url: str) -> "AsyncIterator[Connection]":
+    """Return a connection for long statements, after migrations; it is closed at the end of the block.
+
+    A migration, backup or restore of millions of rows takes minutes: neither ours nor the database's timeouts apply.
+    """
     try:
-        connection = await connect(url)
+        connection = await connect(url, maintenance=True)
     except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
         raise Unavailable(f"cannot connect to PostgreSQL: {error}") from None
     try:

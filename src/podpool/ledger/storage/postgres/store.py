@@ -38,7 +38,7 @@ from podpool.ledger.storage.postgres.connection import (
     RETRYABLE_ERRORS,
     ServerIdentity,
     connect,
-    open_connection,
+    open_maintenance_connection,
     server_identity,
 )
 from podpool.ledger.storage.postgres.greenlet_bridge import greenlet_spawn
@@ -113,7 +113,7 @@ class PostgresStore:
     @classmethod
     async def open(cls, url: str, *, rng: random.Random) -> "PostgresStore":
         """Connect and apply migrations."""
-        async with open_connection(url) as connection:
+        async with open_maintenance_connection(url) as connection:
             store = cls(url, rng=rng)
             await store.server_time.read(connection)
             return store
