@@ -57,6 +57,22 @@ R = TypeVar("R")
 _seeds = itertools.count(1)
 
 
+class SetClock:
+    """A machine's clocks, the wall clock wrong by some seconds."""
+
+    def __init__(self, clock: Clock, wall_error: float) -> None:
+        self._clock = clock
+        self._wall_error = wall_error
+
+    def boot(self) -> float:
+        """Return the seconds since this boot."""
+        return self._clock.boot()
+
+    def wall(self) -> float:
+        """Return the seconds since 1970 by this machine's clock."""
+        return self._clock.wall() + self._wall_error
+
+
 class FakeAgent:
     """The agent of one boot of a machine: what its journal has, and whether it runs."""
 
@@ -147,8 +163,10 @@ class SliceEnv:
             await self.stop(controller)
         await delete_node_slices(self.client)
 
-    def start(self, *, common: Settings = FAST_SETTINGS, flat_file: bytes | None = None) -> Controller:
-        """Start a controller."""
+    def start(
+        self, *, common: Settings = FAST_SETTINGS, flat_file: bytes | None = None, wall_error: float = 0.0
+    ) -> Controller:
+        """Start a controller, on a machine whose wall clock is wrong by some seconds."""
         controller = Controller(
             KubeClient(self.transport),
             None,
@@ -158,7 +176,7 @@ class SliceEnv:
                 flat_file=flat_file,
                 common=common,
             ),
-            clock=self._clock,
+            clock=SetClock(self._clock, wall_error),
             rng=random.Random(next(_seeds)),  # noqa: S311  seeded
         )
         self._running[controller] = asyncio.ensure_future(controller.run())

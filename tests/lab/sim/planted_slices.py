@@ -21,7 +21,8 @@ from podpool.controller.slices import (
     slice_ownership,
 )
 from podpool.controller.slices.inventory_barrier import SliceInventory
-from podpool.controller.slices.node_gc import SliceMassLoss, SliceNodeGC
+from podpool.controller.slices.mass_loss_breaker import SliceMassLoss
+from podpool.controller.slices.node_gc import SliceNodeGC
 from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
 from podpool.controller.slices.shared_to_sliced_cutover import SharedPoolSeal
 from podpool.controller.slices.slice_ownership import OwnedSlice, SliceState

@@ -6,7 +6,9 @@
 | data.scope | the leader | `all` if every node is awaited, `ready` if Nodes that are ready, for a short time |
 | data.repeats | the leader | how often the request was written |
 | data.complete | the leader | the last request of scope `all` that is complete |
-| data.loss, missing, lossSince | the leader | ID, number of nodes and time of a mass loss that pauses node GC |
+| data.loss, missing | the leader | ID and number of nodes of a mass loss that pauses node GC |
+| data.lossSeconds | the leader | for how long it was open, or has been confirmed |
+| data.lossConfirmed | the leader | the mass loss that is confirmed for an hour |
 | annotation inventory-complete | an operator | the request whose silent nodes are not awaited |
 | annotation confirm-loss | an operator | the mass loss whose nodes are really gone |
 """
