@@ -73,6 +73,9 @@ class TestNodeGC:
             assert f"podpool ledger cluster confirm-loss {cluster}" in event.note
             assert b"podpool_controller_node_gc_paused 1.0" in controller.render_metrics()
             assert 8 == await held(env)
+            env.transport.sent.clear()
+            reads = await until(lambda: node_reads(env), "two more scans")
+            assert 1 == len(set(reads)), "each scan asks the ledger about one of the missing nodes"
             await env.ledger.confirm_loss(cluster)
 
             async def two_left() -> bool:
@@ -84,6 +87,12 @@ class TestNodeGC:
                 return b"podpool_controller_node_gc_paused 0.0" in controller.render_metrics()
 
             await until(resumed, "node GC is resumed")
+
+
+async def node_reads(env: ControllerEnv) -> list[str]:
+    """Return the paths of the Nodes that were read, if at least two were."""
+    reads = [each.path for each in env.transport.sent if each.method == "GET" and "/nodes/" in each.path]
+    return reads if len(reads) > 1 else []
 
 
 async def create_orphan(env: ControllerEnv) -> None:

@@ -11,8 +11,9 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NodeNetworkConfig, agent_report
-from podpool.api.builtin import FINISHED, NODES, PODS, Node
+from podpool.api.builtin import NODES, Node
 from podpool.controller.allocation_cache import AllocationCache
+from podpool.controller.bound_pods import BoundPods
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.nnc_conversion import claimed_nc, report_is_about
 from podpool.controller.node_reconciler import NodeReconciler
@@ -20,7 +21,6 @@ from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
-from podpool.kube.client import KubeClient
 from podpool.kube.informer import quorum_find, quorum_get
 from podpool.ledger.errors import BreakerOpen
 from podpool.ledger.messages import NetworkContainerRecord, ReconcileItem
@@ -29,8 +29,8 @@ from podpool.runtime.supervision import report_defect
 
 SCAN_INTERVAL = 10.0
 """Seconds between two scans; short compared to the delay."""
-CONCURRENCY = 16
-"""Nodes that are released at the same time."""
+CONCURRENCY = 256
+"""Nodes that are released at the same time, after one list of Pods; the transport limits concurrent requests."""
 
 log = get_logger(__name__)
 
@@ -69,6 +69,7 @@ class NodeGC:
         self._nncs = deps.informers.nncs
         self._reconciler = reconciler
         self._settings = deps.settings
+        self._bound_pods = BoundPods(deps.kube)
         self._missing = TwoObservations[str](deps.settings.common.node_gc_delay)
         """NCs whose Node is missing."""
 
@@ -97,15 +98,20 @@ class NodeGC:
         due = [records[nc] for nc in dict.fromkeys((*superseded, *observed))]
         if not due:
             self.paused = False
+        while due and self.paused:  # while the breaker is open, one NC a scan finds out, and not each
+            if await self._try_release(due.pop(0)):
+                return
         for begin in range(0, len(due), CONCURRENCY):
-            await asyncio.gather(*map(self._try_release, due[begin : begin + CONCURRENCY]))
+            if any(await asyncio.gather(*map(self._try_release, due[begin : begin + CONCURRENCY]))):
+                return
 
     def _is_superseded(self, record: NetworkContainerRecord) -> bool:
         """Return whether an NC has no grants, and the agent of its node claims another: no agent has adopted it."""
         node = self._nodes.get(record.node)
         return bool(node and not record.state.grants and claimed_nc(node, self._nnc_of(node)))
 
-    async def _try_release(self, record: NetworkContainerRecord) -> None:
+    async def _try_release(self, record: NetworkContainerRecord) -> bool:
+        """Release an NC if its node is gone; returns whether the circuit breaker forbids it."""
         try:
             await self._release(record)
         except BreakerOpen as error:
@@ -113,11 +119,13 @@ class NodeGC:
                 log.warning("too many nodes gone at once, node GC paused", error=error)
                 self._deps.events.node_gc_paused(record.state.subnet, namespace=self._deps.namespace, why=str(error))
             self.paused = True
+            return True
         except PodpoolError as error:
             self._deps.metrics.errors.labels("node_gc").inc()
             log.info("cannot release network container, retrying", node=record.node, nc=record.state.nc_id, error=error)
         except Exception as error:  # noqa: BLE001  one NC must not keep the others from being released
             report_defect(log, "release failed unexpectedly, retrying", error, node=record.node, nc=record.state.nc_id)
+        return False
 
     async def _release(self, record: NetworkContainerRecord) -> None:
         if not await self._is_deleted(record):
@@ -137,7 +145,7 @@ class NodeGC:
         nnc = await self._read_nnc(record)
         node = await quorum_find(self._kube, NODES, record.node, cache=self._nodes)
         if node is None:
-            return await no_pods_bound(self._kube, record.node)
+            return await self._bound_pods.none_on(record.node)
         if self._nc_of(node) is record:
             return False
         if claimed_nc(node, nnc):
@@ -217,9 +225,3 @@ class OrphanNNCGC:
         log.info("orphaned NNC deleted", node=name)
         self._deps.events.repaired(current, "deleted: its Node is gone and the ledger has no network container for it")
         self._deps.metrics.orphans.labels("nnc").inc()
-
-
-async def no_pods_bound(kube: KubeClient, node: str) -> bool:
-    """Return, from a quorum read, whether no unfinished Pod is bound to a node."""
-    bound = await kube.list(PODS, fields=f"spec.nodeName={node}")
-    return all(pod.status.phase in FINISHED for pod in bound.items)

@@ -28,9 +28,9 @@ from podpool.api.azure import (
 )
 from podpool.api.builtin import NODES, Node
 from podpool.api.meta import is_older
+from podpool.controller.bound_pods import BoundPods
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.nnc_conversion import build_nnc, owner_uid, reconcile_item, report_is_about, subnet_of
-from podpool.controller.node_gc import no_pods_bound
 from podpool.controller.reconcile_batcher import LeaderTerm
 from podpool.controller.settings import ControllerSettings
 from podpool.core.two_observations import TwoObservations
@@ -96,6 +96,7 @@ class _InventoryRequest:
         self._begun = asyncio.get_running_loop().time()
         self._restored = False
         """The API server was restored, as a reply or a read has shown."""
+        self._bound_pods = BoundPods(kube)
         self._missing = TwoObservations[str](settings.common.node_gc_delay)
         """NNCs without a Node."""
         self._version = ""
@@ -170,8 +171,8 @@ class _InventoryRequest:
     async def _gone_nodes(self, nodes: dict[str, Node], nncs: Sequence[NodeNetworkConfig]) -> set[str]:
         """Return the nodes that cannot reply: without a Node for `node_gc_delay`, and without Pods."""
         missing = [nnc.metadata.name for nnc in nncs if nnc.metadata.name not in nodes]
-        due = self._missing.observe(missing, now=asyncio.get_running_loop().time())
-        return {name for name in due if await no_pods_bound(self._kube, name)}
+        due = set(self._missing.observe(missing, now=asyncio.get_running_loop().time()))
+        return due - await self._bound_pods.nodes() if due else due
 
 
 def _reply(nnc: NodeNetworkConfig, term: int) -> AgentReport | None:

@@ -14,8 +14,9 @@ from functools import partial
 
 from podpool.api.builtin import LEASES, NODES, Node
 from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, IPPool
+from podpool.controller.bound_pods import BoundPods
 from podpool.controller.deps import SliceDeps
-from podpool.controller.node_gc import CONCURRENCY, no_pods_bound, run_node_gc
+from podpool.controller.node_gc import CONCURRENCY, run_node_gc
 from podpool.controller.slices.inventory_configmap import InventoryConfigMap
 from podpool.controller.slices.mass_loss_breaker import SliceMassLoss
 from podpool.controller.slices.nad_planner import NADPlanner
@@ -49,6 +50,7 @@ class SliceNodeGC:
         self._reconciler = reconciler
         self._planner = planner
         self._mass_loss = SliceMassLoss(deps, index, config_map)
+        self._bound_pods = BoundPods(deps.kube)
         self._missing = TwoObservations[tuple[str, str]](deps.settings.common.node_gc_delay)
         """Missing Nodes, and IPPools of slices without an owner, by name and UID."""
 
@@ -130,7 +132,7 @@ class SliceNodeGC:
     async def _is_gone(self, owned: OwnedSlice) -> bool:
         node = await quorum_find(self._deps.kube, NODES, owned.node, cache=self._deps.nodes)
         if node is None:
-            return await no_pods_bound(self._deps.kube, owned.node)
+            return await self._bound_pods.none_on(owned.node)
         unidentified = owned.boot_id != "" and not node.boot_id
         return not unidentified and not is_same_node(owned.node_uid, owned.boot_id, node)
 
@@ -171,7 +173,7 @@ class SliceNodeGC:
     async def _is_absent(self, node: str) -> bool:
         """Return whether no Node of a name exists, and no Pod is bound to it."""
         found = await quorum_find(self._deps.kube, NODES, node, cache=self._deps.nodes)
-        return found is None and await no_pods_bound(self._deps.kube, node)
+        return found is None and await self._bound_pods.none_on(node)
 
     async def _delete_objects(self, pool: IPPool) -> None:
         with suppress(ApiNotFound):
