@@ -20,6 +20,7 @@ from podpool.inspect.audit import AuditReport
 from podpool.inspect.cluster_model import ClusterDelta, ClusterSnapshot
 from podpool.inspect.diagnose import Diagnosis
 from podpool.inspect.forecast import Trend
+from podpool.inspect.preflight.report import PreflightReport, Severity
 from podpool.inspect.repair import Repair, RepairResult
 from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
 from podpool.inspect.secondary_networks import NetworkView, SliceView
@@ -66,6 +67,7 @@ def answers() -> dict[str, Any]:
         "adopt whereabouts": sample(adopt.AdoptionReport),
         "agent journal, each assignment": sample(journal.JournalAssignment),
         "status, controller": sample(Leader),
+        "preflight": sample(PreflightReport),
     }
 
 
@@ -93,6 +95,7 @@ def test_words_for_programs() -> None:
             "outlook": list(Trend),
             "trouble": list(Problem),
             "output": list(Output),
+            "severity": list(Severity),
             "audit code": codes,
             "audit code after `pool-`, in upper case": pools,
         },

@@ -64,7 +64,7 @@ class Printer:
                 if isinstance(part, TextTable):
                     self._table(part)
                 else:
-                    self._line(part)
+                    self._line(_safe(part))
 
     def event(self, data: object, line: Text) -> None:
         """Print one of a sequence of events: a line of JSON, a YAML document, or the line."""
@@ -73,15 +73,15 @@ class Printer:
         elif self.output is Output.YAML:
             self._line("---\n" + msgspec.yaml.encode(plain(data)).decode().rstrip())
         else:
-            self._line(line)
+            self._line(_safe(line))
 
     def note(self, text: str) -> None:
         """Print to standard error what was done."""
-        self._err.print(Text(text, style=GOOD), soft_wrap=True)
+        self._err.print(Text(printable(text), style=GOOD), soft_wrap=True)
 
     def warn(self, text: str) -> None:
         """Print a warning to standard error."""
-        self._err.print(Text(f"podpool: {text}", style=WARNING), soft_wrap=True)
+        self._err.print(Text(printable(f"podpool: {text}"), style=WARNING), soft_wrap=True)
 
     def _table(self, table: TextTable) -> None:
         shown = len(table.head) - (0 if self.output is Output.WIDE else table.wide)
@@ -106,7 +106,7 @@ def ask(question: str) -> bool:
 
 def padded(head: Sequence[str], rows: Sequence[Sequence[object]]) -> list[list[str]]:
     """Pad head and rows to the same column widths; the last column is not padded."""
-    lines = [list(head), *([str(cell) for cell in row] for row in rows)]
+    lines = [list(head), *([printable(str(cell)) for cell in row] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     widths[-1] = 0
     return [[word.ljust(width) for word, width in zip(line, widths, strict=True)] for line in lines]
@@ -125,6 +125,22 @@ def plain(value: object) -> Any:  # noqa: ANN401  JSON
     if isinstance(value, (list, tuple)):
         return [plain(each) for each in value]
     return value
+
+
+def printable(text: str) -> str:
+    """Return a text with its control characters replaced: names come from servers, and terminals obey them."""
+    return (
+        text
+        if text.isprintable()
+        else "".join(each if each.isprintable() else "\N{REPLACEMENT CHARACTER}" for each in text)
+    )
+
+
+def _safe(line: str | Text) -> Text:
+    """Return lines of text without other control characters."""
+    text = line if isinstance(line, Text) else Text(line)
+    text.plain = "\n".join(map(printable, text.plain.split("\n")))
+    return text
 
 
 def age(time: str, *, now: float) -> str:

@@ -33,6 +33,15 @@ _PLAIN = msgspec.json.Decoder(dict[str, Any])
 R = TypeVar("R")
 
 
+class PathContent(msgspec.Struct, frozen=True, kw_only=True):
+    """The response at a path that is no object: a version, a log, metrics."""
+
+    body: bytes
+    headers: Mapping[str, str]
+    complete: bool = True
+    """False if the body is longer than was asked for."""
+
+
 class KubeClient:
     """Client for one API server and account. Every call may raise `ApiError` or `Unreachable`."""
 
@@ -88,6 +97,12 @@ class KubeClient:
             return await self._pages(kind, namespace, query | {"limit": str(PAGE)})
         except ApiExpired:  # the version expired between two pages: read all at once
             return await self._pages(kind, namespace, query)
+
+    async def read_path(self, path: str, *, max_bytes: int, query: Mapping[str, str] | None = None) -> PathContent:
+        """Return what is at a path, at most so many bytes of it."""
+        operation = f"get {path}"
+        request = Request(method="GET", path=path, query=query or {})
+        return await self._within_timeout(operation, self._read_start(operation, request, max_bytes))
 
     async def create(self, kind: Kind[T], obj: T | Mapping[str, Any], *, namespace: str | None = None) -> T:
         """Create an object, by default in the namespace of its metadata; raises `ApiAlreadyExists`."""
@@ -216,6 +231,19 @@ class KubeClient:
 
     async def _read_body(self, operation: str, request: Request) -> bytes:
         return await (await self._send(operation, request)).read()
+
+    async def _read_start(self, operation: str, request: Request, max_bytes: int) -> PathContent:
+        response = await self._send(operation, request)
+        body = bytearray()
+        try:
+            async for chunk in response.stream:
+                body += chunk
+                if len(body) > max_bytes:
+                    break
+        finally:
+            await response.close()
+        complete = len(body) <= max_bytes
+        return PathContent(body=bytes(body[:max_bytes]), headers=response.headers, complete=complete)
 
     async def _stream_head(self, operation: str, request: Request) -> Response:
         return await self._within_timeout(operation, self._send(operation, request))

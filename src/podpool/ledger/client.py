@@ -142,6 +142,12 @@ class LedgerClient:
         """Return all networks."""
         return await self._get("/v1/networks", am.NetworkList)
 
+    async def date(self) -> str:
+        """Return the Date header with which the ledger answers; empty if it sends none."""
+        response = await self._answer(Request(method="GET", path="/v1/networks"))
+        await response.read()
+        return response.headers.get("date", "")
+
     # Recovery
 
     async def recovery(self) -> m.RecoveryStatus:
@@ -231,11 +237,14 @@ class LedgerClient:
             await asyncio.sleep(max(delay, at_least))
 
     async def _attempt(self, request: Request, response: type[T]) -> T:
+        received = await self._answer(request)
+        return _decoded(await received.read(), response, f"{request.method} {request.path}")
+
+    async def _answer(self, request: Request) -> Response:
         headers = {**request.headers, **self._headers()}
         if self._timeouts:
             headers[m.TIMEOUT_HEADER] = f"{self._timeouts.deadline:g}"
-        received = await self._send(msgspec.structs.replace(request, headers=headers))
-        return _decoded(await received.read(), response, f"{request.method} {request.path}")
+        return await self._send(msgspec.structs.replace(request, headers=headers))
 
     def _headers(self) -> dict[str, str]:
         token = self._token if isinstance(self._token, str) else self._token()

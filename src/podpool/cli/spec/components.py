@@ -44,6 +44,27 @@ _SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared range
 
 COMMANDS = (
     command(
+        "preflight",
+        "Check before an installation whether podpool will work in a cluster. It only reads.",
+        "preflight:preflight",
+        Example("Check the cluster of the current context", "--subnet vnet.pods"),
+        Example("Check a cluster for secondary networks only", "--ledger none"),
+        Option("subnet", "Subnet of Nodes without a subnet label, as the controller's option."),
+        Option("namespace", "Namespace of podpool's service accounts.", "kube-system", short="-n", env=False),
+        *(_STATE, _BIN_DIR, Option("conf-dir", "Directory of the CNI configuration.", paths.CONF_DIR)),
+        *shared.CLUSTER,
+        description=(
+            "It checks the version of Kubernetes, CRDs, permissions of the caller and of the service accounts, the "
+            "ledger and its token, the size of subnets for the Nodes and Pods there are, Nodes and their boot IDs, "
+            "clocks, ranges that overlap with Services, Nodes or other networks, and other CNI plugins; on a node also "
+            "the runtime and its directories. Each finding has a remedy. Access reviews ask the API server what an "
+            "account may do, and store nothing."
+        ),
+        session=Session.CLUSTER,
+        section=Section.INSTALL,
+        exit_codes=shared.exit_codes("podpool will not work before an error is corrected"),
+    ),
+    command(
         "controller run",
         "Run the controller of a cluster: it gives nodes addresses from the ledger, and slices of secondary networks.",
         "controller:run_controller",

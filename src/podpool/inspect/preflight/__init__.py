@@ -1,0 +1,1 @@
+"""Preflight: whether podpool can be installed in a cluster, and will work there. It only reads."""
