@@ -6,6 +6,7 @@ Each scenario is recorded when it ends, so that an aborted run loses only the cu
 from __future__ import annotations
 
 import argparse
+import logging
 import sys
 from datetime import UTC, datetime
 from functools import partial
@@ -43,6 +44,7 @@ def main(argv: Sequence[str] | None = None, *, scenarios: Sequence[Scenario] = A
         names = ", ".join(scenario.name for scenario in scenarios)
         print(f"bench: unknown scenario {args.name!r}; use one of {names}.", file=sys.stderr)
         return 2
+    logging.basicConfig(level=logging.ERROR)  # thousands of agents in one process warn of Nodes that are not there yet
     run(chosen, docs, quick=args.quick)
     return 0
 
