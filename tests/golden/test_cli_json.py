@@ -40,6 +40,7 @@ LEDGER = {
     "subnet show": forms.SubnetDetails,
     "subnet delete": forms.DeletedSubnet,
     "token create": forms.TokenInfo,
+    "token rotate": forms.TokenInfo,
     "token list": forms.TokenList,
     "cluster list": forms.ClusterList,
     "cluster retire": forms.RetiredCluster,

@@ -125,8 +125,15 @@ class AuthHarness(LedgerHarness):
         super().__init__()
         self.auth = AuthMiddleware(LedgerHandler(self.ledger), self.ledger.admin, clock=self.clock, limits=limits)
 
-    def token(self, name: str = "one", *, cluster: str | None = None, admin: bool = False) -> TokenInfo:
-        return run(self.client.create_token(CreateTokenRequest(name=name, cluster=cluster, admin=admin)))
+    def token(
+        self,
+        name: str = "one",
+        *,
+        cluster: str | None = None,
+        admin: bool = False,
+        **limits: Any,  # noqa: ANN401  fields of CreateTokenRequest
+    ) -> TokenInfo:
+        return run(self.client.create_token(CreateTokenRequest(name=name, cluster=cluster, admin=admin, **limits)))
 
     def caller(self, token: TokenInfo) -> LedgerClient:
         return LedgerClient(InProcessTransport(self.auth), token=token.secret or "")

@@ -18,4 +18,4 @@ def test_commands_of_the_page_work(namespaces: Namespaces, tmp_path: Path) -> No
     assert '"capacity":179,"reserved":0' in result.stdout
     assert re.search("10.50.0.11 .* one +default/web .* now ", result.stdout)
     assert '"namespace":"default","name":"web"' in result.stdout
-    assert "1 network containers closed, 4 addresses cooling down, 1 tokens revoked" in result.stdout
+    assert "1 network containers closed, 4 addresses cooling down, 2 tokens revoked" in result.stdout

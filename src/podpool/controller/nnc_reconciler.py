@@ -21,10 +21,18 @@ from podpool.controller.nnc_conversion import build_status, reconcile_item, repo
 from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.expectations import Expectations
-from podpool.ledger.errors import Invalid, LedgerError, NotFound, OwnershipDisputed, SubnetDraining, SubnetFull
+from podpool.ledger.errors import (
+    Forbidden,
+    Invalid,
+    LedgerError,
+    NotFound,
+    OwnershipDisputed,
+    SubnetDraining,
+    SubnetFull,
+)
 from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
-PERMANENT = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid)
+PERMANENT = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid, Forbidden)
 """Ledger errors that a retry does not resolve soon: they are reported as an Event and in the NNC's status."""
 
 

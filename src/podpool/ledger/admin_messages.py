@@ -87,9 +87,24 @@ class CreateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
 
     name: str
     cluster: str | None = None
-    """The cluster that it is bound to; None binds it by its first use. Name it to rotate a token."""
+    """The cluster that it is bound to; None binds it by its first use."""
     admin: bool = False
     """It manages subnets, tokens and clusters, and is bound to no cluster."""
+    scope: tuple[str, ...] | None = None
+    """The networks (`vnet`) and subnets (`vnet.pods`) that it may use; None for all, also those created later."""
+    lifetime: float | None = None
+    """Seconds for which it is valid; None until it is revoked."""
+
+
+class RotateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
+    """`POST /v1/tokens/{token}/rotate`: a new secret for the same cluster. Fields that are None stay as they are."""
+
+    overlap: float = 86_400.0
+    """Seconds for which the former token stays valid too."""
+    scope: tuple[str, ...] | None = None
+    """The networks and subnets that the new token may use."""
+    lifetime: float | None = None
+    """Seconds for which the new token is valid; None until it is revoked."""
 
 
 class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
@@ -101,6 +116,10 @@ class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
     admin: bool = False
     cluster: str | None = None
     revoked: bool = False
+    expires_at: str | None = None
+    expired: bool = False
+    scope: tuple[str, ...] | None = None
+    """The networks and subnets that it may use; None for all."""
     secret: str | None = None
     """Sent as `Authorization: Bearer ...`. Only its hash is stored."""
 

@@ -188,8 +188,12 @@ class LedgerClient:
         """Create a token; the response has the secret, which is returned only now."""
         return await self._call(_post_request("/v1/tokens", request), am.TokenInfo, idempotent=False)
 
+    async def rotate_token(self, name: str, request: am.RotateTokenRequest) -> am.TokenInfo:
+        """Create a new token for the cluster of a token; the response has the secret, which is returned only now."""
+        return await self._call(_post_request(f"/v1/tokens/{name}/rotate", request), am.TokenInfo, idempotent=False)
+
     async def revoke_token(self, name: str) -> am.TokenInfo:
-        """Revoke a token, by its name or ID."""
+        """Revoke a token by its ID, or all tokens of a name."""
         return await self._call(Request(method="DELETE", path=f"/v1/tokens/{name}"), am.TokenInfo, idempotent=False)
 
     async def tokens(self) -> am.TokenList:

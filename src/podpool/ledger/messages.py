@@ -120,6 +120,8 @@ class NetworkContainerState(LedgerMessage, frozen=True, kw_only=True):
     """In order of their addresses."""
     shortage: int = 0
     """Secondaries wanted but not granted; the NC keeps its place in the fair queue."""
+    shortage_reason: str | None = None
+    """Why they are not granted, if it is not the subnet that lacks them: the caller's scope."""
     closed: bool = False
     """Closed for good: it holds nothing, and never will again."""
 

@@ -7,7 +7,7 @@ from podpool.cli.context import LedgerContext
 from podpool.cli.output import TextTable
 from podpool.cli.state_tables import history_table
 from podpool.controller.settings import parse_subnet
-from podpool.core.quantities import show_share
+from podpool.core.quantities import parse_duration, show_share
 from podpool.core.settings import parse_settings
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
@@ -62,10 +62,20 @@ async def subnet_delete(context: LedgerContext, *, network_subnet: str) -> None:
     _show(context, await context.client.delete_subnet(_subnet(network_subnet)), lambda gone: [f"{gone.subnet} deleted"])
 
 
-async def token_create(context: LedgerContext, *, name: str, cluster: str, admin: bool) -> None:
+async def token_create(
+    context: LedgerContext, *, name: str, cluster: str, admin: bool, allow: str, expires_in: str
+) -> None:
     """Create a token and print nothing but its secret, for a file."""
-    new = f.CreateTokenRequest(name=name, cluster=cluster or None, admin=admin)
-    _show(context, await context.client.create_token(new), lambda token: [token.secret or ""])
+    scope, lifetime = _split(allow) or None, _lifetime(expires_in)
+    new = f.CreateTokenRequest(name=name, cluster=cluster or None, admin=admin, scope=scope, lifetime=lifetime)
+    _show(context, await context.client.create_token(new), _secret)
+
+
+async def token_rotate(context: LedgerContext, *, name: str, overlap: str, allow: str, expires_in: str) -> None:
+    """Create a token like another one, and print nothing but its secret, for a file."""
+    scope, lifetime = _split(allow) or None, _lifetime(expires_in)
+    request = f.RotateTokenRequest(overlap=parse_duration(overlap, what="--overlap"), scope=scope, lifetime=lifetime)
+    _show(context, await context.client.rotate_token(name, request), _secret)
 
 
 async def token_list(context: LedgerContext) -> None:
@@ -73,10 +83,13 @@ async def token_list(context: LedgerContext) -> None:
 
     def render(found: f.TokenList) -> Parts:
         rows = [
-            (each.name, _role(each), each.created_at, _state("revoked" * each.revoked), each.id)
+            (
+                *(each.name, _role(each), _token_state(each), each.expires_at or "never", _scope(each)),
+                *(each.id, each.created_at),
+            )
             for each in found.tokens
         ]
-        return [TextTable(("NAME", "CLUSTER", "CREATED", "STATE", "ID"), rows, wide=1)]
+        return [TextTable(("NAME", "CLUSTER", "STATE", "EXPIRES", "SCOPE", "ID", "CREATED"), rows, wide=1)]
 
     _show(context, await context.client.tokens(), render)
 
@@ -192,6 +205,22 @@ def _details(found: f.SubnetDetails) -> Parts:
         for each in found.clusters
     ]
     return [*lines, TextTable(("CLUSTER", "NCS", "HELD", "WAITING", "WAITING-BUFFER"), rows)] if rows else lines
+
+
+def _secret(token: f.TokenInfo) -> list[str]:
+    return [token.secret or ""]
+
+
+def _lifetime(text: str) -> float | None:
+    return parse_duration(text, what="--expires-in") if text else None
+
+
+def _token_state(token: f.TokenInfo) -> str:
+    return _state("revoked" * token.revoked + "expired" * token.expired)
+
+
+def _scope(token: f.TokenInfo) -> str:
+    return "all" if token.scope is None else ",".join(token.scope)
 
 
 def _role(token: f.TokenInfo) -> str:

@@ -25,6 +25,11 @@ _CIDR = Argument("CIDR", "Address range, such as 10.0.0.0/24.", "cidr")
 _CLUSTER = Argument("CLUSTER", "ID of the cluster: the UID of its namespace kube-system.", "cluster")
 _CLUSTER_ID = "0b5a1c52-30f0-4f6e-9f2e-8e7c6d1f2a3b"
 _TOKEN = Argument("NAME", "Name of the token.", "name")
+_ALLOW = local(
+    "allow",
+    "Networks and subnets that it may use, such as vnet.pods,lab. Default: all, or with rotate as before.",
+)
+_EXPIRES_IN = local("expires-in", "How long it is valid, such as 2160h. Default: until it is revoked.")
 _FILE = Argument("FILE", "Backup file.", "file")
 _EXCLUDE = local(
     "exclude",
@@ -114,16 +119,32 @@ COMMANDS = (
         "token create",
         "Create a token and print it. It is not shown again.",
         Example("Create the token of a cluster", "production > cluster-token"),
+        Example("Create one for a subnet and a network", "staging --allow vnet.pods,lab > cluster-token"),
         Example("Create an admin token", "alice --admin > admin-token"),
         _TOKEN,
         local("cluster", "ID of the token's cluster. Default: the first cluster that uses it."),
         local("admin", "Create an admin token.", "false", Type.BOOLEAN),
+        *(_ALLOW, _EXPIRES_IN),
+        description="A cluster with this token sees and uses only the networks and subnets of --allow.",
+    ),
+    _admin(
+        "token rotate",
+        "Create a new token in place of another one, and print it. Both are valid for a while.",
+        Example("Rotate the token of a cluster", "production > cluster-token"),
+        Example("Let a cluster use other subnets", "production --allow vnet.pods,vnet.more > cluster-token"),
+        _TOKEN,
+        local("overlap", "How long the former token stays valid.", "24h"),
+        *(_ALLOW, _EXPIRES_IN),
+        description="The new token has the name, the cluster and, without --allow, the networks and subnets of the "
+        "former. Write it to the file that the controller reads (--ledger-token-file): it is read for each call.",
     ),
     _admin("token list", "List the tokens of clusters and administrators.", Example("List tokens", "")),
     _admin(
         "token revoke",
         "Revoke a token for good: within seconds the ledger rejects every request with it.",
-        *(Example("Revoke a token", "production"), _TOKEN),
+        Example("Revoke all tokens of a name", "production"),
+        Example("Revoke one of them by its ID", "8f1b2c3d4e5f"),
+        Argument("NAME", "Name of the tokens, or the ID of one.", "name"),
         description="If it is a cluster's token, its nodes get no more addresses until its controller has another one. "
         "Running Pods keep theirs.",
     ),

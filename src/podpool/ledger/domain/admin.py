@@ -14,6 +14,7 @@ from podpool.ledger.domain.occupancy import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.row_to_message import subnet_state
 from podpool.ledger.domain.rows import HistoryQuery, SubnetRow, TokenRow
+from podpool.ledger.domain.token_scope import current_scope
 from podpool.ledger.errors import Invalid
 
 T = TypeVar("T")
@@ -61,15 +62,19 @@ class AdminService:
 
     async def details(self, name: m.SubnetName, *, cluster: str | None) -> am.SubnetDetails:
         """Return a subnet with its usage per cluster."""
+        current_scope().check(name)
         return await self._read(lambda repo, time: subnets.details(repo, name, cluster=cluster, time=time))
 
     async def occupancy(self, name: m.SubnetName, *, cluster: str | None) -> am.Occupancy:
         """Return the addresses of a subnet that are not free."""
+        current_scope().check(name)
         return await self._read(lambda repo, time: occupancy(repo, name, cluster=cluster, time=time))
 
     async def networks(self) -> am.NetworkList:
-        """Return all networks."""
-        return am.NetworkList(networks=tuple(await self._read(lambda repo, time: subnets.networks(repo, time=time))))
+        """Return all networks with subnets that the caller may use."""
+        scope = current_scope()
+        found = await self._read(lambda repo, time: subnets.networks(repo, scope=scope, time=time))
+        return am.NetworkList(networks=tuple(found))
 
     # Recovery
 
@@ -98,6 +103,11 @@ class AdminService:
         """Make the admin token beside the database valid, unless it was revoked."""
         return await self._write(lambda repo, time: tokens.accept_admin(repo, secret, time=time))
 
+    async def rotate_token(self, name: str, request: am.RotateTokenRequest) -> am.TokenInfo:
+        """Create a new token for the cluster of a token."""
+        secret = tokens.new_secret(self._rng)
+        return await self._write(lambda repo, time: tokens.rotate_token(repo, name, request, secret=secret, time=time))
+
     async def revoke_token(self, name: str) -> am.TokenInfo:
         """Revoke a token."""
         return await self._write(lambda repo, time: tokens.revoke_token(repo, name, time=time))
@@ -109,12 +119,16 @@ class AdminService:
     async def tokens(self) -> am.TokenList:
         """Return all tokens."""
         return am.TokenList(
-            tokens=await self._store.read(lambda repo: tuple(tokens.token_info(repo, row) for row in repo.tokens()))
+            tokens=tuple(
+                await self._read(
+                    lambda repo, time: [tokens.token_info(repo, row, time=time) for row in repo.tokens()],
+                )
+            )
         )
 
     async def token_rows(self) -> list[TokenRow]:
-        """Return all tokens with their digests."""
-        return await self._store.query(lambda repo: repo.tokens())
+        """Return all valid tokens with their digests."""
+        return await self._read(lambda repo, time: tokens.valid_tokens(repo, time=time))
 
     # Clusters
 

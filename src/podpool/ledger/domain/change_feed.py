@@ -13,6 +13,7 @@ import msgspec
 from podpool.ledger.domain.allocator import SubnetTransaction
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.repository import LedgerStore, Repository
+from podpool.ledger.domain.token_scope import EVERYTHING, TokenScope
 from podpool.ledger.messages import SubnetChange
 
 _HEARTBEAT_INTERVAL = 15.0
@@ -25,8 +26,9 @@ _Changes = Mapping[int, Mapping[str, SubnetChange] | None]
 class _Follower:
     """One stream: what was sent, and what is to be sent."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, scope: TokenScope) -> None:
         self.cluster = cluster
+        self._scope = scope
         self.wake = asyncio.Event()
         self._sent: dict[int, SubnetChange] = {}
         self._pending: dict[int, SubnetChange | None] = {}
@@ -35,6 +37,8 @@ class _Follower:
         """Queue what is worth an event."""
         for number, by_cluster in changes.items():
             change = by_cluster[self.cluster] if by_cluster is not None else None
+            if change is not None and not self._scope.allows(change.state.subnet):
+                continue
             last = self._pending.get(number) or self._sent.get(number)
             if change is not None and last is not None and change.state.revision < last.state.revision:
                 continue  # read before the one that it has
@@ -77,9 +81,11 @@ class ChangeFeed:
         for follower in self._followers:
             follower.wake.set()
 
-    async def follow(self, cluster: str) -> AsyncGenerator[SubnetChange | None, None]:
+    async def follow(
+        self, cluster: str, *, scope: TokenScope = EVERYTHING
+    ) -> AsyncGenerator[SubnetChange | None, None]:
         """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat."""
-        follower = _Follower(cluster)
+        follower = _Follower(cluster, scope)
         self._add(follower)
         try:
             follower.offer(await self._store.read(lambda repo: self._read(repo, None, (cluster,))))

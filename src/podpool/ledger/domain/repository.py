@@ -172,6 +172,9 @@ class Repository(Protocol):
     def put_token(self, row: TokenRow) -> None:
         """Write a token."""
 
+    def delete_token(self, id_: str) -> None:
+        """Delete a token."""
+
     # History
     def unindexed_events(self, limit: int) -> list[EventRow]:
         """Return the oldest events that the history lacks, and lock them until the transaction ends."""

@@ -298,6 +298,10 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     cluster: str | None = None
     """The cluster that it is bound to, when created or by its first use."""
     revoked: bool = False
+    expires_at: float | None = None
+    """The ledger time from which on it is invalid."""
+    scope: tuple[str, ...] | None = None
+    """The networks and subnets that it may use, see `token_scope`; None for all."""
 
 
 def stamp(seconds: float) -> int:

@@ -28,6 +28,7 @@ from podpool.ledger.domain.repository import BatchTransaction, LargeTransaction,
 from podpool.ledger.domain.row_to_message import nc_record, subnet_state, utilization
 from podpool.ledger.domain.subnet_reevaluation import reevaluate_due
 from podpool.ledger.domain.subnets import existing_subnet
+from podpool.ledger.domain.token_scope import current_scope, with_refusals, within_scope
 from podpool.ledger.errors import LedgerError
 from podpool.runtime.clock import Clock
 from podpool.runtime.logging import get_logger
@@ -177,7 +178,10 @@ class LedgerService:
 
     async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
         """Bring NCs to their desired state."""
-        return await self._write(BatchTransaction(self._reconcile, request, weight=len(request.items)))
+        scope = current_scope()
+        permitted = within_scope(request, scope)
+        response = await self._write(BatchTransaction(self._reconcile, permitted, weight=len(permitted.items)))
+        return with_refusals(response, request.items, scope)
 
     def _reconcile(
         self, repo: Repository, requests: Sequence[m.ReconcileRequest]
@@ -214,29 +218,33 @@ class LedgerService:
         return await self._store.query(transaction)
 
     async def subnets(self) -> m.SubnetList:
-        """Return all subnets."""
+        """Return all subnets that the caller may use."""
+        scope = current_scope()
 
         def transaction(repo: Repository) -> m.SubnetList:
             now = self._clock.now(repo)
+            rows = [row for row in repo.subnets() if scope.allows(row.name)]
             return m.SubnetList(
-                revision=repo.revision, subnets=tuple(subnet_state(repo, row, time=now) for row in repo.subnets())
+                revision=repo.revision, subnets=tuple(subnet_state(repo, row, time=now) for row in rows)
             )
 
         return await self._store.query(transaction)
 
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Return one subnet."""
+        current_scope().check(name)
         return await self._store.read(
             lambda repo: subnet_state(repo, existing_subnet(repo, name), time=self._clock.now(repo))
         )
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
         """Return the utilization of a subnet."""
+        current_scope().check(name)
         return [await self._utilization.get(name)]
 
     def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
         """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat."""
-        return self._feed.follow(cluster)
+        return self._feed.follow(cluster, scope=current_scope())
 
     async def _write(self, transaction: Callable[[Repository], T | LedgerError]) -> T:
         """Run a transaction that may return an error, so that its changes are committed nevertheless."""

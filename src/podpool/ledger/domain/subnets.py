@@ -18,6 +18,7 @@ from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_ladder
 from podpool.ledger.domain.subnet_layout import subnet_layout
 from podpool.ledger.domain.subnet_reevaluation import reevaluate
+from podpool.ledger.domain.token_scope import TokenScope
 from podpool.ledger.errors import Conflict, Invalid, NotFound
 from podpool.ledger.messages import SubnetGrowth, SubnetName, SubnetSpec
 
@@ -120,10 +121,11 @@ def details(repo: Repository, name: SubnetName, *, cluster: str | None, time: fl
     )
 
 
-def networks(repo: Repository, *, time: float) -> list[NetworkSummary]:
-    """Return the networks of all subnets."""
+def networks(repo: Repository, *, scope: TokenScope, time: float) -> list[NetworkSummary]:
+    """Return the networks of all subnets within a scope."""
     summaries = []
-    for name, group in groupby(repo.subnets(), key=lambda row: row.spec.network):
+    found = [row for row in repo.subnets() if scope.allows(row.name)]
+    for name, group in groupby(found, key=lambda row: row.spec.network):
         rows = list(group)
         summaries.append(
             NetworkSummary(

@@ -1,18 +1,20 @@
 """Authentication and authorization: middleware, so that the simulator can run with or without it.
 
 Invariants: a cluster acts for itself only, and sees nothing of another. The cluster in the body or the query of a
-request must be that of the caller's token; where it is optional, the middleware adds it. An admin token manages the
+request must be that of the caller's token; where it is optional, the middleware adds it. It uses only the networks and
+subnets in the scope of its token. An admin token manages the
 ledger, and acts for no cluster. Without a valid token no body is read, and no transaction is queued.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
 
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.item_validation import MAX_NAME_LENGTH
 from podpool.ledger.domain.rows import TokenRow
-from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized
+from podpool.ledger.domain.token_scope import TokenScope, limited_to
+from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized, Unavailable
 from podpool.ledger.http.handler import error_response, receive_body
 from podpool.ledger.http.rate_limit import RateLimiter, RateLimits
 from podpool.ledger.http.routes import Access, Route, find_route
@@ -47,7 +49,9 @@ class AuthMiddleware:
             self._limiter.enter(caller.id, body_bytes=size)
             try:
                 request = await receive_body(request, route)
-                response = await self._handler(await self._authorize(route, caller, request))
+                request = await self._authorize(route, caller, request)
+                with limited_to(TokenScope(caller.name, caller.scope)):
+                    response = await self._handler(request)
             except BaseException:
                 self._limiter.leave(caller.id, body_bytes=size)
                 raise
@@ -56,11 +60,22 @@ class AuthMiddleware:
         if route.access is Access.ADMIN and route.method != "GET":
             self._tokens.invalidate()  # it may have changed tokens
         close = self._on_close(caller, response, body_bytes=size)
-        return Response(response.status, headers=response.headers, stream=response.stream, close=close)
+        stream = self._while_valid(request, response.stream) if route.stream else response.stream
+        return Response(response.status, headers=response.headers, stream=stream, close=close)
+
+    async def _while_valid(self, request: Request, stream: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+        """Yield a stream until its token was revoked or has expired: heartbeats pass here too."""
+        async for chunk in stream:
+            try:
+                valid = await self._tokens.identify(_secret(request)) is not None
+            except Unavailable:  # the next chunk shows it
+                valid = True
+            if not valid:
+                return
+            yield chunk
 
     async def _authenticate(self, request: Request) -> TokenRow:
-        scheme, _, secret = request.headers.get("authorization", "").partition(" ")
-        caller = await self._tokens.identify(secret.strip() if scheme.lower() == "bearer" else "")
+        caller = await self._tokens.identify(_secret(request))
         if caller is None:
             raise Unauthorized("the request has no valid token: send it as `Authorization: Bearer TOKEN`")
         return caller
@@ -89,7 +104,9 @@ class AuthMiddleware:
     async def _bind(self, caller: TokenRow, cluster: str) -> None:
         """Bind a token to the cluster of its first request; reject any other."""
         if caller.cluster is not None:
-            raise Forbidden(f"token {caller.name} is not bound to cluster {cluster}", field="cluster")
+            bound = f"token {caller.name} is bound to cluster {caller.cluster}, and not to {cluster}"
+            remedy = f"use the token of cluster {cluster}, or `podpool ledger token create NAME --cluster {cluster}`"
+            raise Forbidden(f"{bound}: {remedy}", field="cluster")
         await self._admin.bind_token(caller.id, cluster)
         self._tokens.invalidate()
 
@@ -99,6 +116,11 @@ class AuthMiddleware:
             await response.close()
 
         return close
+
+
+def _secret(request: Request) -> str:
+    scheme, _, secret = request.headers.get("authorization", "").partition(" ")
+    return secret.strip() if scheme.lower() == "bearer" else ""
 
 
 def _body_bytes(request: Request, route: Route) -> int:

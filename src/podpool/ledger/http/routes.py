@@ -270,8 +270,15 @@ ROUTES: tuple[Route, ...] = (
         request=am.CreateTokenRequest,
     ),
     Route(
+        "POST /v1/tokens/{token}/rotate",
+        "Create a new token for the cluster of a token, which stays valid for a while; its secret is returned only now",
+        am.TokenInfo,
+        lambda ledger, parameters, message: ledger.admin.rotate_token(parameters["token"], message),
+        request=am.RotateTokenRequest,
+    ),
+    Route(
         "DELETE /v1/tokens/{token}",
-        "Revoke a token, by its name or ID",
+        "Revoke a token by its ID, or all tokens of a name",
         am.TokenInfo,
         lambda ledger, parameters, _: ledger.admin.revoke_token(parameters["token"]),
     ),

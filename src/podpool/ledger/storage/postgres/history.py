@@ -133,6 +133,11 @@ class PostgresHistory:
         self._execute(statement, row.id, encode_row(row))
         self.cache.tokens.put(row.id, row)
 
+    def delete_token(self, id_: str) -> None:
+        self.invalidate_all = True
+        self._execute("DELETE FROM token WHERE id = $1", id_)
+        self.cache.tokens.put(id_, None)
+
     def unindexed_events(self, limit: int) -> list[EventRow]:
         statement = "SELECT number, at, cluster, events FROM event WHERE unindexed = 1 ORDER BY number LIMIT $1"
         found = self._fetch_all(statement, limit)

@@ -50,6 +50,9 @@ class SqliteHistory:
     def put_token(self, row: TokenRow) -> None:
         self._execute("INSERT INTO token VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, encode_row(row))
 
+    def delete_token(self, id_: str) -> None:
+        self._execute("DELETE FROM token WHERE id = ?", id_)
+
     def unindexed_events(self, limit: int) -> list[EventRow]:
         statement = "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?"
         found = self._sql.execute(statement, (limit,))
