@@ -95,7 +95,7 @@ def begin_slices(site: Installation) -> None:
     until(lambda: known(plane, ATTACHMENTS), "NetworkAttachmentDefinitions are known")
     listen = ["--listen", f"127.0.0.1:{site.controller_port}", "--settings", site.settings]
     words = ["controller", "run", "--kubeconfig", site.account("podpool-controller"), "--ledger", "none", *listen]
-    site.start("controller", words, port=site.controller_port)
+    site.controller = site.start("controller", words, port=site.controller_port)
 
 
 def defined(name: str, config: bytes) -> dict[str, Any]:

@@ -6,6 +6,7 @@ own, because such a cluster takes long to start. Figures with the same source co
 
 from __future__ import annotations
 
+import os
 import tempfile
 import time
 from contextlib import ExitStack, contextmanager
@@ -13,6 +14,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
+from bench.controller_cluster import cpu_of
 from bench.measures import Exponent, Median, Ratio
 from bench.scenario import Effort, Run, Scenario, Side, Trial, each_turn
 from bench.slices_adds import AT_ONCE, Adds, Turns
@@ -107,6 +109,16 @@ JOIN = alone(
     "connections, run once: until every node may serve all ten",
     "< 300",
 )
+JOIN_CPU = {
+    part: alone(f"slices-join-cpu-ms-{part}", f"CPU of {what} per node that joins with ten sliced networks")
+    for part, what in (
+        ("api-server", "the API server"),
+        ("etcd", "etcd"),
+        ("controller", "the controller"),
+        ("agents", "the agents, with the load generator"),
+    )
+}
+"""Where the time of a join goes."""
 BESIDE = (SLICE, SLICE_P99, SHARED_RANGE, SHARED_RANGE_P99, WRITE_CPU, OWN_WRITE_CPU)
 SEEDED = (SEED_SECONDS, CALLS, SEED_BYTES, BEST)
 GROWING = (READS, LARGE_SECONDS, LARGE_CALLS, LARGE_BYTES)
@@ -146,14 +158,27 @@ def joining(effort: Effort) -> Iterator[tuple[Trial, ...]]:
     """Yield the trial of a whole cluster that joins, on an API server of its own."""
     nodes = 24 if effort.quick else SIZES[-1]
     with tempfile.TemporaryDirectory() as scratch, started(ManyNodes, Path(scratch) / "nodes") as cluster:
+        pids = {
+            "api-server": cluster.plane.apiserver.pid,
+            "etcd": cluster.plane.etcd.pid,
+            "controller": cluster.controller.pid,
+            "agents": os.getpid(),
+        }
 
         @cache
-        def joined() -> float:
-            begun = time.perf_counter()
+        def joined() -> tuple[float, dict[str, float]]:
+            begun, before = time.perf_counter(), {part: cpu_of(pid) for part, pid in pids.items()}
             cluster.crowd.run(cluster.grow_to(nodes))
-            return time.perf_counter() - begun
+            seconds = time.perf_counter() - begun
+            return seconds, {part: 1e3 * (cpu_of(pid) - before[part]) / nodes for part, pid in pids.items()}
 
-        yield (once(JOIN, "s", lambda _: joined()),)
+        def cpu(part: str, _: int) -> float:
+            return joined()[1][part]
+
+        yield (
+            once(JOIN, "s", lambda _: joined()[0]),
+            *(once(count, "ms", partial(cpu, part)) for part, count in JOIN_CPU.items()),
+        )
 
 
 @contextmanager
@@ -275,6 +300,6 @@ LARGE = Scenario(
 JOINING = Scenario(
     name="slices-join",
     summary="5,000 nodes join with ten secondary networks each",
-    ids=(JOIN.id,),
+    ids=(JOIN.id, *(count.id for count in JOIN_CPU.values())),
     setup=joining,
 )
