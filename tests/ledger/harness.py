@@ -178,7 +178,7 @@ class Leader:
         self.harness = harness
         return self
 
-    def reconcile(self, *items: ReconcileItem, number: int | None = None) -> ReconcileResponse:
+    def reconcile(self, *items: ReconcileItem, number: int | None = None, missing: int = 0) -> ReconcileResponse:
         self.number += 1
         request = ReconcileRequest(
             cluster=self.cluster,
@@ -186,6 +186,7 @@ class Leader:
             number=self.number if number is None else number,
             known_revision=self.known_revision,
             items=items,
+            missing=missing,
         )
         response = run(self.harness.client.reconcile(request))
         self.known_revision = max(self.known_revision, response.revision)

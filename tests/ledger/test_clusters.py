@@ -120,6 +120,21 @@ def test_breaker_closes_after_the_hold_time(harness: LedgerHarness) -> None:
     assert {"closed"} == codes(lose(leader, states, 9))
 
 
+def test_breaker_closes_when_the_nodes_are_back(harness: LedgerHarness) -> None:
+    """Else a loss days later would count as one that was open for a day."""
+    leader = Leader(harness)
+    states = nodes(leader, 10)
+    assert {"breaker-open"} == codes(lose(leader, states, 9))
+    leader.reconcile(item("n00", states["n00"], wanted=3), missing=9)
+    (shown,) = run(harness.client.clusters()).clusters
+    assert shown.breaker_open_since
+    leader.reconcile(item("n00", states["n00"], wanted=3), missing=2)
+    (shown,) = run(harness.client.clusters()).clusters
+    assert shown.breaker_open_since is None
+    harness.clock.now += 2 * 86_400.0
+    assert {"breaker-open"} == codes(lose(leader, states, 9))
+
+
 def test_retire_releases_only_the_cluster(harness: LedgerHarness) -> None:
     leader, other = Leader(harness, "c1"), Leader(harness, "c2")
     nodes(leader, 6)
