@@ -102,6 +102,7 @@ RECIPES = (
         first="whereabouts",
         usually="1 to 3 min",
     ),
+    Recipe(name="helm", version="4.3.1", module="helm", packages=("helm.sh/helm/v4/cmd/helm",), usually="2 to 4 min"),
     Recipe(name="pause", version="1", module="pause", packages=(".",), usually="1 s"),
 )
 

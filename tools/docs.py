@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from podpool.core.settings import FORMATS, RULES, SHORTHANDS, Settings
+from tools.chart import files as chart
 from tools.figures import PICTURES
 from tools.reference import PAGES
 from tools.reference.markdown import code, field_docs, replace_section, table
@@ -16,7 +17,8 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def main() -> None:
-    """Write all of them."""
+    """Write all of them, and the generated files of the chart."""
+    chart.write()
     for name, page in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(page())

@@ -73,6 +73,8 @@ def failing(invoke: Invoke, directory: Path, monkeypatch: pytest.MonkeyPatch) ->
         ((*AGENT, *KUBE, "--cni-template", "none"), "none"),
         ((*LEDGER, "--database", "sqlite://prose"), "--database 'prose': cannot be opened"),
         ((*LEDGER, *DATABASE, "--tls-cert", "prose", "--tls-key", "prose"), "--tls-cert 'prose': cannot be loaded"),
+        ((*LEDGER, *DATABASE, "--cluster-token-file", "none"), "--cluster-token-file 'none': cannot be read"),
+        ((*LEDGER, *DATABASE, "--cluster-token-file", "prose"), "has no token of the form podpool_ID_SECRET"),
         ((*APISERVER, "--write-kubeconfig", "prose"), "'prose': exists and was not written by this command"),
         ((*CONTROLLER[:-2], *KUBE), "--ledger-token-file '': is required: name a file"),
         ((*CONTROLLER[:-1], "none", *KUBE), "--ledger-token-file 'none': cannot be read"),

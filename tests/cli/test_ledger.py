@@ -16,6 +16,7 @@ import trustme
 
 from parts.daemon import Daemon
 from parts.loopback import answers, free_port
+from parts.polling import until
 from podpool.cli.main import main
 from podpool.ledger.client import LedgerClient
 from podpool.runtime.http import HttpTransport
@@ -111,6 +112,22 @@ def test_a_cluster_token_is_no_admin_token(served: Served) -> None:
     assert "two" in served.run("token", "list", by="second")
 
 
+def test_a_cluster_token_from_a_file_is_valid_until_it_is_revoked(tmp_path: Path) -> None:
+    """So that cluster and ledger are installed together, and nobody copies a token between them."""
+    token = tmp_path / "cluster"
+    token.write_text(f"podpool_{'5' * 12}_{'7' * 64}\n")
+    served = Served(tmp_path, "--cluster-token-file", str(token))
+    try:
+        assert "needs an admin token" in served.run("token", "list", by="cluster", code=1)
+        served.run("token", "revoke", f"cluster-{'5' * 12}")
+        served.daemon.stop()
+        served.daemon.start()
+        assert "the token of --cluster-token-file was revoked" in served.log.read_text()
+        until(lambda: "no valid token" in served.run("token", "list", by="cluster", code=1), "it is refused")
+    finally:
+        served.daemon.stop()
+
+
 def test_a_stream_ends_when_the_ledger_stops(served: Served) -> None:
     served.run("subnet", "create", "vnet.pods", "10.0.0.0/24")
     secret = (served.home / "ledger.db.admin-token").read_text().strip()
@@ -139,5 +156,8 @@ def test_it_serves_tls(tmp_path: Path) -> None:
     try:
         assert "SUBNET" in served.run("subnet", "list", "--ledger-ca-file", str(trusted))
         assert "cannot be reached" in served.run("subnet", "list", code=3)
+        other = ("--ledger-ca-file", str(trusted), "--ledger-server-name")
+        assert "SUBNET" in served.run("subnet", "list", *other, "127.0.0.1")
+        assert "podpool-ledger" in served.run("subnet", "list", *other, "podpool-ledger", code=3)
     finally:
         served.daemon.stop()

@@ -1,5 +1,6 @@
 """Connections of a command to the API server and the ledger, and files that its options name."""
 
+import re
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,6 +16,8 @@ from podpool.runtime import entropy
 from podpool.runtime.http import HttpTransport
 from podpool.whereabouts.cni_json import read_object, read_struct
 from podpool.whereabouts.config_merge import RawIpamConfig
+
+_TOKEN = re.compile("podpool_[0-9a-f]{12}_[0-9a-f]{64}")
 
 
 def kube_connection(kubeconfig: str, context: str = "") -> client_config.Connection:
@@ -36,13 +39,13 @@ async def kube_client(kubeconfig: str) -> AsyncIterator[KubeClient]:
 
 @asynccontextmanager
 async def ledger_client(
-    url: str, *, token_file: str, ca_file: str, timeouts: Timeouts
+    url: str, *, token_file: str, ca_file: str, server_name: str, timeouts: Timeouts
 ) -> AsyncIterator[LedgerClient | None]:
     """Open a client of the ledger; None for a cluster without one. Nothing is sent yet."""
     if url == NO_LEDGER:
         yield None
         return
-    transport = HttpTransport(url, tls=_client_tls(ca_file))
+    transport = HttpTransport(url, tls=_client_tls(ca_file), server_name=server_name or None)
     try:
         # read for each request: tokens are rotated
         token = partial(read_token, token_file) if token_file else ""
@@ -59,18 +62,27 @@ def _client_tls(ca_file: str) -> ssl.SSLContext | None:
         raise InvalidInput("--ledger-ca-file", ca_file, reason) from None
 
 
-def read_token(path: str) -> str:
+def read_token(path: str, *, option: str = "--ledger-token-file") -> str:
     """Read a token file. It must exist and have a token: without one the ledger answers nothing."""
     make = "write the output of `podpool ledger token create NAME` to it"
     if not path:
-        raise InvalidInput("--ledger-token-file", path, f"is required: name a file, and {make}")
+        raise InvalidInput(option, path, f"is required: name a file, and {make}")
     try:
         token = Path(path).read_text().strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = f"cannot be read ({getattr(error, 'strerror', 'not text')})"
-        raise InvalidInput("--ledger-token-file", path, reason) from None
+        raise InvalidInput(option, path, reason) from None
     if not token:
-        raise InvalidInput("--ledger-token-file", path, f"is empty: {make}")
+        raise InvalidInput(option, path, f"is empty: {make}")
+    return token
+
+
+def read_new_token(path: str) -> str:
+    """Read the file of a token that the ledger accepts without having created it."""
+    token = read_token(path, option="--cluster-token-file")
+    if not _TOKEN.fullmatch(token):
+        reason = "has no token of the form podpool_ID_SECRET, ID and SECRET of 12 and 64 hexadecimal digits"
+        raise InvalidInput("--cluster-token-file", path, reason)
     return token
 
 

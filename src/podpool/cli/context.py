@@ -41,6 +41,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     ledger: str = LEDGER_URL
     ledger_token_file: str = ADMIN_TOKEN_FILE
     ledger_ca_file: str = ""
+    ledger_server_name: str = ""
     output: str = Output.TABLE
     no_color: bool = False
 
@@ -137,8 +138,13 @@ async def open_cluster(connection: Connection) -> AsyncIterator[ClusterContext]:
 
 
 def _open_ledger(connection: Connection) -> AbstractAsyncContextManager[LedgerClient | None]:
-    token_file, ca_file = connection.ledger_token_file, connection.ledger_ca_file
-    return ledger_client(connection.ledger, token_file=token_file, ca_file=ca_file, timeouts=TIMEOUTS)
+    return ledger_client(
+        connection.ledger,
+        token_file=connection.ledger_token_file,
+        ca_file=connection.ledger_ca_file,
+        server_name=connection.ledger_server_name,
+        timeouts=TIMEOUTS,
+    )
 
 
 def demo_connection(connection: Connection) -> Connection:

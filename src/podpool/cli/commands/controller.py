@@ -28,6 +28,7 @@ def run_controller(  # noqa: PLR0913  one for each option
     ledger: str,
     ledger_token_file: str,
     ledger_ca_file: str,
+    ledger_server_name: str,
     listen: str,
     scarcity: str,
     whereabouts_namespace: str,
@@ -54,7 +55,11 @@ def run_controller(  # noqa: PLR0913  one for each option
 
     async def run() -> None:
         connecting = ledger_client(
-            ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, timeouts=LEDGER_TIMEOUTS
+            ledger,
+            token_file=ledger_token_file,
+            ca_file=ledger_ca_file,
+            server_name=ledger_server_name,
+            timeouts=LEDGER_TIMEOUTS,
         )
         async with kube_client(kubeconfig) as kube, connecting as client:
             clock, rng = SystemClock(), entropy.system_random()

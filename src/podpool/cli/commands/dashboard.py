@@ -17,12 +17,26 @@ from podpool.runtime.logging import get_logger
 log = get_logger(__name__)
 
 
-def serve_dashboard(*, kubeconfig: str, ledger: str, ledger_token_file: str, ledger_ca_file: str, listen: str) -> None:
+def serve_dashboard(
+    *,
+    kubeconfig: str,
+    ledger: str,
+    ledger_token_file: str,
+    ledger_ca_file: str,
+    ledger_server_name: str,
+    listen: str,
+) -> None:
     """Serve until stopped."""
     host, port = parse_listen(listen)
 
     async def run() -> None:
-        connecting = ledger_client(ledger, token_file=ledger_token_file, ca_file=ledger_ca_file, timeouts=Timeouts())
+        connecting = ledger_client(
+            ledger,
+            token_file=ledger_token_file,
+            ca_file=ledger_ca_file,
+            server_name=ledger_server_name,
+            timeouts=Timeouts(),
+        )
         async with kube_client(kubeconfig) as kube, connecting as client:
             clock, rng = SystemClock(), entropy.system_random()
             configured = ledger != LEDGER_URL or bool(ledger_token_file)

@@ -6,6 +6,7 @@ import tempfile
 from pathlib import Path
 from typing import BinaryIO, cast
 
+from podpool.cli.connect import read_new_token
 from podpool.cli.errors import FAILED
 from podpool.cli.listen import parse_listen, reload_certificate, server_tls, url, warn_of_plain_http
 from podpool.core.errors import InvalidInput
@@ -38,6 +39,7 @@ def serve_ledger(  # noqa: PLR0913  one for each option
     tls_cert: str,
     tls_key: str,
     admin_token_file: str,
+    cluster_token_file: str,
     history: str,
     refresh: str,
 ) -> None:
@@ -46,6 +48,7 @@ def serve_ledger(  # noqa: PLR0913  one for each option
     health_host, health_port = parse_listen(health_listen, option="--health-listen")
     location = parse_database(database)
     clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key)
+    cluster_token = read_new_token(cluster_token_file) if cluster_token_file else ""
     settings = LedgerSettings(
         history_retention=parse_duration(history, what="--history"),
         utilization_refresh=parse_duration(refresh, what="--refresh"),
@@ -61,6 +64,8 @@ def serve_ledger(  # noqa: PLR0913  one for each option
             if not await ledger.admin.accept_admin(secret):
                 remedy = "remove its file and restart, and a new one is created"
                 log.warning("the admin token of --admin-token-file was revoked", remedy=remedy)
+            if cluster_token and not await ledger.admin.accept_cluster(cluster_token):
+                log.warning("the token of --cluster-token-file was revoked", remedy="put another token into its file")
             app = build_app(ledger, store, clock=clock)
             await app.status.refresh()
             api = serving(app.api, host=host, port=port, tls=tls, grace=GRACE, limits=LIMITS, read_bodies=False)

@@ -195,6 +195,7 @@ COMMANDS = (
         *(shared.KUBECONFIG, shared.DETECTED_LEDGER),
         Option("ledger-token-file", "File with the token for the ledger."),
         shared.LEDGER_CA_FILE,
+        shared.LEDGER_SERVER_NAME,
         shared.port_option("127.0.0.1:7781", "of the page; port 0 is any free port"),
         section=Section.INSPECT,
         service=True,

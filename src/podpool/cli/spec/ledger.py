@@ -67,6 +67,11 @@ COMMANDS = (
             "File of the admin token, created if missing. "
             "Default: beside the SQLite file, or with PostgreSQL /var/lib/podpool/ledger.db.admin-token.",
         ),
+        Option(
+            "cluster-token-file",
+            "File with the token of a cluster, which is accepted although the ledger has not created it, so that the "
+            "cluster can be installed together with the ledger. Its first use binds it to the cluster.",
+        ),
         Option("history", "How long past owners of addresses are kept.", "720h"),
         Option("refresh", "How often utilization is read from the database.", "1s"),
         service=True,

@@ -101,7 +101,11 @@ class AdminService:
 
     async def accept_admin(self, secret: str) -> bool:
         """Make the admin token beside the database valid, unless it was revoked."""
-        return await self._write(lambda repo, time: tokens.accept_admin(repo, secret, time=time))
+        return await self._write(lambda repo, time: tokens.accept_token(repo, secret, admin=True, time=time))
+
+    async def accept_cluster(self, secret: str) -> bool:
+        """Make a cluster's token from a file valid, unless it was revoked; its first use binds it to the cluster."""
+        return await self._write(lambda repo, time: tokens.accept_token(repo, secret, admin=False, time=time))
 
     async def rotate_token(self, name: str, request: am.RotateTokenRequest) -> am.TokenInfo:
         """Create a new token for the cluster of a token."""

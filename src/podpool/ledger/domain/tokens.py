@@ -102,15 +102,16 @@ def rotate_token(repo: Repository, name: str, request: RotateTokenRequest, *, se
     return _add(repo, row, "rotated", secret=secret, time=time)
 
 
-def accept_admin(repo: Repository, secret: str, *, time: float) -> bool:
-    """Make the admin token beside the database valid; returns False if it was revoked or has expired."""
+def accept_token(repo: Repository, secret: str, *, admin: bool, time: float) -> bool:
+    """Make a token from a file valid; returns False if it was revoked or has expired."""
     id_ = _id_of(secret)
     row = repo.token(id_)
     if row is not None and not is_valid(row, time=time):
         return False
     if row is None or row.digest != _digest(secret):
-        admin = TokenRow(id=id_, name=f"admin-{id_}", digest=_digest(secret), created_at=time, admin=True)
-        _put(repo, admin, "accepted", time=time)
+        name = f"{'admin' if admin else 'cluster'}-{id_}"
+        accepted = TokenRow(id=id_, name=name, digest=_digest(secret), created_at=time, admin=admin)
+        _put(repo, accepted, "accepted", time=time)
     return True
 
 
