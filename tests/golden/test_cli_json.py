@@ -42,6 +42,7 @@ LEDGER = {
     "token create": forms.TokenInfo,
     "token rotate": forms.TokenInfo,
     "token list": forms.TokenList,
+    "audit-log": forms.AuditLog,
     "cluster list": forms.ClusterList,
     "cluster retire": forms.RetiredCluster,
     "history": forms.AddressHistory,

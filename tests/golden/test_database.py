@@ -11,6 +11,7 @@ from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,
+    AuditRow,
     ClusterRow,
     LedgerTimeRow,
     NcRow,
@@ -37,7 +38,12 @@ JSON_COLUMNS = {
     "event.events": tuple[AllocationEvent, ...],
     "commit_change.changed_keys": ChangedKeys,
 }
-COLUMNS = {"pod_usage": PodUsageRow, "allocation_period": AllocationPeriodRow, "ledger": LedgerRow}
+COLUMNS = {
+    "audit_log": AuditRow,
+    "pod_usage": PodUsageRow,
+    "allocation_period": AllocationPeriodRow,
+    "ledger": LedgerRow,
+}
 """Tables whose columns are read by the names, or in the order, of a struct's fields; `ledger` is that of PostgreSQL."""
 
 

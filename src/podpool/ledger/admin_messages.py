@@ -130,6 +130,27 @@ class TokenList(LedgerMessage, frozen=True, kw_only=True):
     tokens: tuple[TokenInfo, ...] = ()
 
 
+class AuditEntry(LedgerMessage, frozen=True, kw_only=True):
+    """An administrative call."""
+
+    at: str
+    token: str
+    """Name of the caller's token."""
+    token_id: str
+    action: str
+    """Method and path of the route."""
+    object: str = ""
+    """What it was about."""
+    result: str
+    """`ok`, or the code of the error."""
+
+
+class AuditLog(LedgerMessage, frozen=True, kw_only=True):
+    """`GET /v1/audit-log`: the latest administrative calls, the latest first."""
+
+    entries: tuple[AuditEntry, ...] = ()
+
+
 # Clusters
 
 

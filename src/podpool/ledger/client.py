@@ -200,6 +200,10 @@ class LedgerClient:
         """Return all tokens."""
         return await self._get("/v1/tokens", am.TokenList)
 
+    async def audit_log(self, *, limit: int = 100) -> am.AuditLog:
+        """Return the latest administrative calls."""
+        return await self._get("/v1/audit-log", am.AuditLog, query={"limit": str(limit)})
+
     async def clusters(self) -> am.ClusterList:
         """Return all clusters."""
         return await self._get("/v1/clusters", am.ClusterList)

@@ -7,7 +7,7 @@ from podpool.cli.context import LedgerContext
 from podpool.cli.output import TextTable
 from podpool.cli.state_tables import history_table
 from podpool.controller.settings import parse_subnet
-from podpool.core.quantities import parse_duration, show_share
+from podpool.core.quantities import parse_count, parse_duration, show_share
 from podpool.core.settings import parse_settings
 from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
@@ -97,6 +97,18 @@ async def token_list(context: LedgerContext) -> None:
 async def token_revoke(context: LedgerContext, *, name: str) -> None:
     """Revoke a token."""
     _show(context, await context.client.revoke_token(name), lambda token: [f"{token.name} revoked"])
+
+
+async def audit_log(context: LedgerContext, *, limit: str) -> None:
+    """List the latest administrative calls."""
+
+    def render(found: f.AuditLog) -> Parts:
+        rows = [
+            (each.at, each.token, each.action, each.object or "-", each.result, each.token_id) for each in found.entries
+        ]
+        return [TextTable(("AT", "TOKEN", "ACTION", "OBJECT", "RESULT", "TOKEN-ID"), rows, wide=1)]
+
+    _show(context, await context.client.audit_log(limit=parse_count(limit, what="--limit")), render)
 
 
 async def cluster_list(context: LedgerContext) -> None:

@@ -153,6 +153,15 @@ COMMANDS = (
         description="If it is a cluster's token, its nodes get no more addresses until its controller has another one. "
         "Running Pods keep theirs.",
     ),
+    _admin(
+        "audit-log",
+        "List the latest administrative calls: with which token, on which object, with which result.",
+        Example("List the last hundred", ""),
+        Example("List the last thousand", "--limit 1000"),
+        local("limit", "How many, at most 1000.", "100"),
+        description="Calls with an admin token that change something are recorded, the last 10,000 of them. Each is "
+        "also a line of the ledger's log, with the field audit.",
+    ),
     _admin("cluster list", "List all clusters.", Example("List clusters", "")),
     _admin(
         "cluster retire",

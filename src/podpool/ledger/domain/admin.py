@@ -4,16 +4,18 @@ import random
 from collections.abc import Callable
 from typing import Literal, TypeVar
 
+from msgspec.structs import replace
+
 from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger import admin_messages as am
 from podpool.ledger import messages as m
-from podpool.ledger.domain import clusters, recovery, subnets, tokens
+from podpool.ledger.domain import audit_log, clusters, recovery, subnets, tokens
 from podpool.ledger.domain.history import MAX_PERIODS, history, index_events, parse_time
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.occupancy import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.row_to_message import subnet_state
-from podpool.ledger.domain.rows import HistoryQuery, SubnetRow, TokenRow
+from podpool.ledger.domain.rows import AuditRow, HistoryQuery, SubnetRow, TokenRow
 from podpool.ledger.domain.token_scope import current_scope
 from podpool.ledger.errors import Invalid
 
@@ -134,6 +136,18 @@ class AdminService:
         """Return all valid tokens with their digests."""
         return await self._read(lambda repo, time: tokens.valid_tokens(repo, time=time))
 
+    # Audit log
+
+    async def record(self, *, token: TokenRow, action: str, subject: str, result: str) -> None:
+        """Add an administrative call to the audit log."""
+        call = AuditRow(at=0.0, token=token.name, token_id=token.id, action=action, object=subject, result=result)
+        await self._write(lambda repo, time: audit_log.record(repo, replace(call, at=time)))
+
+    async def audit_log(self, *, limit: str | None = None) -> am.AuditLog:
+        """Return the latest administrative calls."""
+        count = _parse_limit(limit, maximum=audit_log.MAX_LIMIT)
+        return await self._store.query(lambda repo: audit_log.audit_log(repo, count))
+
     # Clusters
 
     async def clusters(self) -> am.ClusterList:
@@ -164,7 +178,7 @@ class AdminService:
         """Return the history of an address, a node or a Pod, at one time or all."""
         while await self._store.write(index_events):
             pass
-        moment, count = None if at is None else parse_time(at, field="at"), _parse_limit(limit)
+        moment, count = None if at is None else parse_time(at, field="at"), _parse_limit(limit, maximum=MAX_PERIODS)
 
         def transaction(repo: Repository, time: float) -> am.AddressHistory:
             begin, end = (0.0, time) if moment is None else (repo.time_row().time_of(moment),) * 2
@@ -193,9 +207,9 @@ class AdminService:
         return await self._store.query(lambda repo: transaction(repo, self._clock.now(repo)))
 
 
-def _parse_limit(text: str | None) -> int:
+def _parse_limit(text: str | None, *, maximum: int) -> int:
     if text is None:
         return 100
-    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= MAX_PERIODS):
-        raise Invalid(f"limit {text}: must be from 1 to {MAX_PERIODS}", field="limit")
+    if not (text.isascii() and text.isdigit() and 0 < int(text[:9]) <= maximum):
+        raise Invalid(f"limit {text}: must be from 1 to {maximum}", field="limit")
     return int(text)

@@ -14,6 +14,7 @@ from podpool.ledger.domain.address_block import Block
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,
+    AuditRow,
     ClusterRow,
     EventRow,
     HistoryQuery,
@@ -174,6 +175,13 @@ class Repository(Protocol):
 
     def delete_token(self, id_: str) -> None:
         """Delete a token."""
+
+    # Audit log
+    def add_audit(self, row: AuditRow, *, keep: int) -> None:
+        """Append an administrative call, and delete all but the latest ones."""
+
+    def audit_rows(self, limit: int) -> list[AuditRow]:
+        """Return the latest administrative calls, the latest first."""
 
     # History
     def unindexed_events(self, limit: int) -> list[EventRow]:

@@ -304,6 +304,22 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """The networks and subnets that it may use, see `token_scope`; None for all."""
 
 
+class AuditRow(msgspec.Struct, frozen=True, kw_only=True):
+    """An administrative call."""
+
+    number: int = 0
+    at: float
+    token: str
+    """The name of the caller's token."""
+    token_id: str
+    action: str
+    """Method and path of the route, such as `POST /v1/tokens`."""
+    object: str
+    """What it was about; empty if the request does not name it."""
+    result: str
+    """`ok`, or the code of the error."""
+
+
 def stamp(seconds: float) -> int:
     """Convert a time to a stamp."""
     return round(seconds * 1_000)

@@ -15,6 +15,7 @@ from podpool.ledger.domain.item_validation import MAX_NAME_LENGTH
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.domain.token_scope import TokenScope, limited_to
 from podpool.ledger.errors import Forbidden, Invalid, LedgerError, Unauthorized, Unavailable
+from podpool.ledger.http.audit import is_audited, record_call, result_of
 from podpool.ledger.http.handler import error_response, receive_body
 from podpool.ledger.http.rate_limit import RateLimiter, RateLimits
 from podpool.ledger.http.routes import Access, Route, find_route
@@ -43,7 +44,7 @@ class AuthMiddleware:
     async def __call__(self, request: Request) -> Response:
         """Authorize and handle a request."""
         try:
-            route, _ = find_route(request.method, request.path)
+            route, parameters = find_route(request.method, request.path)
             caller = await self._authenticate(request)
             size = _body_bytes(request, route)
             self._limiter.enter(caller.id, body_bytes=size)
@@ -52,12 +53,15 @@ class AuthMiddleware:
                 request = await self._authorize(route, caller, request)
                 with limited_to(TokenScope(caller.name, caller.scope)):
                     response = await self._handler(request)
+                if is_audited(route):
+                    result, response = await result_of(response)
+                    await record_call(self._admin, caller, route, request, parameters, result)
             except BaseException:
                 self._limiter.leave(caller.id, body_bytes=size)
                 raise
         except LedgerError as error:
             return error_response(error)
-        if route.access is Access.ADMIN and route.method != "GET":
+        if is_audited(route):
             self._tokens.invalidate()  # it may have changed tokens
         close = self._on_close(caller, response, body_bytes=size)
         stream = self._while_valid(request, response.stream) if route.stream else response.stream

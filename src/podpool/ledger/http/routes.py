@@ -261,6 +261,13 @@ ROUTES: tuple[Route, ...] = (
         am.RetiredCluster,
         lambda ledger, parameters, _: ledger.admin.retire(parameters["cluster"]),
     ),
+    Route(
+        "GET /v1/audit-log",
+        "List the latest administrative calls",
+        am.AuditLog,
+        lambda ledger, parameters, _: ledger.admin.audit_log(limit=parameters.get("limit")),
+        optional=("limit",),
+    ),
     Route("GET /v1/tokens", "List all tokens", am.TokenList, lambda ledger, *_: ledger.admin.tokens()),
     Route(
         "POST /v1/tokens",

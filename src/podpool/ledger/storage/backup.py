@@ -32,6 +32,7 @@ TABLES: Mapping[str, tuple[str, ...]] = {
     "pending_inventory": ("network", "subnet", "cluster"),
     "ownership_conflict": ("subnet", "address", "holder", "claimant", "grant"),
     "token": ("id", "row"),
+    "audit_log": ("number", "at", "token", "token_id", "action", "object", "result"),
     "allocation_period": (
         *("number", "network", "subnet", "address", "cluster"),
         *("node", "nc_id", "grant", "since", "until"),

@@ -157,3 +157,13 @@ CREATE TABLE ledger_time (
   one integer PRIMARY KEY CHECK (one = 1),
   row text NOT NULL
 );
+-- 0006_audit_log.sql
+CREATE TABLE audit_log (
+  number bigint PRIMARY KEY,
+  at double precision NOT NULL,
+  token text NOT NULL,
+  token_id text NOT NULL,
+  action text NOT NULL,
+  object text NOT NULL,
+  result text NOT NULL
+);

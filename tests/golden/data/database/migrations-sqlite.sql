@@ -139,3 +139,13 @@ CREATE TABLE ledger_time (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   row TEXT NOT NULL
 ) STRICT;
+-- 0006_audit_log.sql
+CREATE TABLE audit_log (
+  number INTEGER PRIMARY KEY,
+  at REAL NOT NULL,
+  token TEXT NOT NULL,
+  token_id TEXT NOT NULL,
+  action TEXT NOT NULL,
+  object TEXT NOT NULL,
+  result TEXT NOT NULL
+) STRICT;

@@ -30,6 +30,15 @@ CREATE TABLE allocation_period (
   since REAL NOT NULL,
   until REAL
 ) STRICT;
+CREATE TABLE audit_log (
+  number INTEGER PRIMARY KEY,
+  at REAL NOT NULL,
+  token TEXT NOT NULL,
+  token_id TEXT NOT NULL,
+  action TEXT NOT NULL,
+  object TEXT NOT NULL,
+  result TEXT NOT NULL
+) STRICT;
 CREATE TABLE block (
   subnet INTEGER NOT NULL REFERENCES subnet,
   number INTEGER NOT NULL,
@@ -115,4 +124,4 @@ CREATE TABLE token (
   id TEXT PRIMARY KEY,
   row TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-PRAGMA user_version=5;
+PRAGMA user_version=6;

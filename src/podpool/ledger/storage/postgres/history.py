@@ -8,6 +8,7 @@ import msgspec
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,
+    AuditRow,
     EventRow,
     HistoryQuery,
     PodUsageRow,
@@ -137,6 +138,18 @@ class PostgresHistory:
         self.invalidate_all = True
         self._execute("DELETE FROM token WHERE id = $1", id_)
         self.cache.tokens.put(id_, None)
+
+    def add_audit(self, row: AuditRow, *, keep: int) -> None:
+        self._require_lock()  # two replicas would read the same last number
+        found = self._fetch_one("SELECT coalesce(max(number), 0) AS last FROM audit_log")
+        number = 1 + (found["last"] if found else 0)
+        values = msgspec.structs.astuple(msgspec.structs.replace(row, number=number))
+        self._execute("INSERT INTO audit_log VALUES ($1, $2, $3, $4, $5, $6, $7)", *values)
+        self._execute("DELETE FROM audit_log WHERE number <= $1", number - keep)
+
+    def audit_rows(self, limit: int) -> list[AuditRow]:
+        found = self._fetch_all("SELECT * FROM audit_log ORDER BY number DESC LIMIT $1", limit)
+        return [AuditRow(**dict(row)) for row in found]
 
     def unindexed_events(self, limit: int) -> list[EventRow]:
         statement = "SELECT number, at, cluster, events FROM event WHERE unindexed = 1 ORDER BY number LIMIT $1"

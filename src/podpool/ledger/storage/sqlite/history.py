@@ -9,6 +9,7 @@ import msgspec
 from podpool.ledger.domain.rows import (
     AllocationEvent,
     AllocationPeriodRow,
+    AuditRow,
     EventRow,
     HistoryQuery,
     PodUsageRow,
@@ -52,6 +53,16 @@ class SqliteHistory:
 
     def delete_token(self, id_: str) -> None:
         self._execute("DELETE FROM token WHERE id = ?", id_)
+
+    def add_audit(self, row: AuditRow, *, keep: int) -> None:
+        (last,) = self._fetch_one("SELECT coalesce(max(number), 0) FROM audit_log") or (0,)
+        values = msgspec.structs.astuple(msgspec.structs.replace(row, number=last + 1))
+        self._execute("INSERT INTO audit_log VALUES (?, ?, ?, ?, ?, ?, ?)", *values)
+        self._execute("DELETE FROM audit_log WHERE number <= ?", last + 1 - keep)
+
+    def audit_rows(self, limit: int) -> list[AuditRow]:
+        found = self._sql.execute("SELECT * FROM audit_log ORDER BY number DESC LIMIT ?", (limit,))
+        return [AuditRow(**dict(zip(AuditRow.__struct_fields__, row, strict=True))) for row in found]
 
     def unindexed_events(self, limit: int) -> list[EventRow]:
         statement = "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?"
