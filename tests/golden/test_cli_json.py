@@ -20,6 +20,7 @@ from podpool.inspect.audit import AuditReport
 from podpool.inspect.cluster_model import ClusterDelta, ClusterSnapshot
 from podpool.inspect.diagnose import Diagnosis
 from podpool.inspect.forecast import Trend
+from podpool.inspect.health import HealthReason
 from podpool.inspect.preflight.report import PreflightReport, Severity
 from podpool.inspect.repair import Repair, RepairResult
 from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
@@ -69,6 +70,7 @@ def answers() -> dict[str, Any]:
         "adopt whereabouts": sample(adopt.AdoptionReport),
         "agent journal, each assignment": sample(journal.JournalAssignment),
         "status, controller": sample(Leader),
+        "status, each reason": sample(HealthReason),
         "preflight": sample(PreflightReport),
     }
 

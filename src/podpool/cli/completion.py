@@ -88,7 +88,8 @@ def _candidates(before: Sequence[str], last: str) -> tuple[Mapping[str, str], st
 
 
 def _awaits_value(options: Sequence[Option], word: str) -> Option | None:
-    return next((each for each in options if word in {each.flag, each.short} and each.type is not Type.BOOLEAN), None)
+    awaiting = (each for each in options if each.type is not Type.BOOLEAN and not each.implied)
+    return next((each for each in awaiting if word in {each.flag, each.short}), None)
 
 
 def _starting(candidates: Mapping[str, str], prefix: str) -> dict[str, str]:

@@ -81,9 +81,11 @@ class _Splitter(argparse.ArgumentParser):
 
 def _split(command: Command, words: Sequence[str]) -> dict[str, str | list[str] | None]:
     options = options_of(command)
-    booleans = [option for option in options if option.type is Type.BOOLEAN]
-    flags = {name: option.flag for option in booleans for name in (option.flag, option.short) if name}
-    explicit = [f"{flags[word]}=true" if word in flags else word for word in words]
+    implied = {option: "true" if option.type is Type.BOOLEAN else option.implied for option in options}
+    flags = {
+        name: f"{each.flag}={value}" for each, value in implied.items() if value for name in (each.flag, each.short)
+    }
+    explicit = [flags.get(word, word) if word else word for word in words]
     found, unknown = _Splitter(command).parse_known_intermixed_args(explicit)
     if unknown:
         raise UsageError(_unknown(unknown[0], options), command.name.split())

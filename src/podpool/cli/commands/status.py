@@ -11,15 +11,17 @@ from typing import Any, TypeVar
 import msgspec
 from rich.text import Text
 
+from podpool.cli.commands.health import read_health, reason_text, wait_until_healthy
 from podpool.cli.context import ClusterContext
-from podpool.cli.errors import UNREACHABLE, ComponentUnreachable, DoesNotExist
+from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable, DoesNotExist
 from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
 from podpool.cli.spec.options import NO_LEDGER
 from podpool.cli.state_tables import network_table, node_table, pod_table, slice_table, sliced_node_table, subnet_table
 from podpool.core.errors import InvalidInput
-from podpool.core.quantities import parse_duration
+from podpool.core.quantities import parse_duration, show_duration
 from podpool.inspect.activity import Activity, pod_activity
 from podpool.inspect.cluster_model import ClusterModel
+from podpool.inspect.health import HealthReason
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.slice_assignment_blockers import InventoryStatus
@@ -51,11 +53,20 @@ class SliceList(ItemList, frozen=True, kw_only=True):
     """Nodes without a slice, the longest waiting first."""
 
 
-async def status(context: ClusterContext) -> int:
-    """Show address usage, waiting Pods and unreachable components."""
-    now = context.clock.wall()
-    seen = await read_status(context.kube, context.ledger, at=now)
-    model = seen.model
+async def status(context: ClusterContext, *, wait: str = "") -> int:
+    """Show address usage, waiting Pods and unreachable components; with `wait`, once the cluster is healthy."""
+    limit = parse_duration(wait, what="--wait") if wait else 0.0
+    seen, reasons = await (wait_until_healthy(context, limit) if wait else read_health(context))
+    code = _print_status(context, seen, reasons)
+    if not wait:
+        return code
+    if reasons:
+        context.printer.warn(f"not healthy after {show_duration(limit)}: {reason_text(reasons)}")
+    return FAILED if reasons else 0
+
+
+def _print_status(context: ClusterContext, seen: ClusterStatus, reasons: Sequence[HealthReason]) -> int:
+    now, model = context.clock.wall(), seen.model
     nodes = tuple(model.nodes.values())
     figures: dict[str, Any] = {
         "summary": seen.headline,
@@ -72,6 +83,7 @@ async def status(context: ClusterContext) -> int:
         "controller": seen.leader,
         "slice_inventory": seen.inventory,
         "unreachable": model.problems,
+        "unhealthy": reasons,
     }
     parts: list[TextTable | str | Text] = [Text(seen.headline, style=_style(figures)), *_remedies(model.networks), ""]
     if seen.subnets:

@@ -44,6 +44,19 @@ COMMANDS = (
         "status:status",
         Example("Show the cluster of the current context", ""),
         Example("Print every field for a program", "-o json"),
+        Example("Wait until the cluster is healthy, at most ten minutes", "--wait=10m"),
+        Option(
+            "wait",
+            "Wait until the cluster is healthy, at most so long, and print what is missing. Without a value: 5m.",
+            implied="5m",
+            env=False,
+        ),
+        description=(
+            "A cluster is healthy if API server and ledger are reachable, a controller leads, every Node is ready and "
+            "has a network container and an agent that has reported since the machine was booted, and no Pod waits for "
+            "an address and no node for a slice. With --wait the exit code is 1 if it is not healthy in time."
+        ),
+        exit_codes=exit_codes("with --wait, the cluster was not healthy in time"),
     ),
     _inspect(
         "subnets",

@@ -35,6 +35,8 @@ class Option(msgspec.Struct, frozen=True):
     type: Type = Type.STRING
     choices: tuple[str, ...] = ()
     short: str = ""
+    implied: str = ""
+    """The value if it is typed without one; another value then follows `=`."""
     env: bool = True
     """Whether the environment sets it. Filters and confirmations are set on the command line only."""
 
