@@ -227,14 +227,15 @@ class SliceInvariantChecker:
         return {each.assignment for each in held_slices(host)} if host and not self._is_damaged(name) else set()
 
     def _check_mass_loss(self, released: Iterable[OwnedAssignment]) -> None:
-        """Check that node GC releases nothing while too many nodes are missing, unless an operator confirmed that."""
+        """Check that node GC releases nothing while too many nodes are missing, unless an operator confirmed this."""
         uids = {each["metadata"]["uid"] for each in self._cluster.nodes().values()}
         owners = {each.node_uid for each in (*all_owned(self._cluster), *released)}
         missing = owners - uids
         if len(missing) < MASS_LOSS_NODES or len(missing) <= MASS_LOSS_SHARE * len(owners):
             return
-        inventory = self._cluster.store.objects("", "configmaps").get(f"kube-system/{INVENTORY_CONFIG_MAP}")
-        if not inventory or CONFIRM_LOSS_ANNOTATION not in annotations(inventory):
+        inventory = self._cluster.store.objects("", "configmaps").get(f"kube-system/{INVENTORY_CONFIG_MAP}", {})
+        loss = inventory.get("data", {}).get("loss")
+        if not loss or annotations(inventory).get(CONFIRM_LOSS_ANNOTATION) != loss:
             self._report("mass loss", f"slices were released while {len(missing)} of {len(owners)} nodes are missing")
 
     def _check_one_owner(self, name: str, new: NodeSlices) -> None:
