@@ -27,7 +27,7 @@ NAMESPACE = "default"
 CONFIG = msgspec.json.encode({"cniVersion": "1.0.0", "name": "podpool", "type": "ptp", "ipam": {"type": "podpool"}})
 SANDBOX_SECONDS = 0.5
 RETRY_SECONDS = (10.0, 15.0)
-PATIENCE = 0.5
+LONGEST_WAIT = 0.5
 """Seconds for which an ADD may wait before `play` holds back further events."""
 INTERVAL = 0.02
 TIMEOUT = 120.0
@@ -189,7 +189,7 @@ class Pods:
     async def _no_add_waits(self) -> float:
         """Wait while an ADD waits; return for how long."""
         begun = self._now()
-        await wait_until(lambda: self.longest_wait() <= PATIENCE or self.held_at_first_refusal is not None)
+        await wait_until(lambda: self.longest_wait() <= LONGEST_WAIT or self.held_at_first_refusal is not None)
         return self._now() - begun
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:

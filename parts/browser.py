@@ -75,15 +75,15 @@ class Browser:
             session.ws_connect(f"ws://127.0.0.1:{port}{path}", max_msg_size=LARGEST) as websocket,
         ):
             page = Page(websocket)
-            hearing = asyncio.create_task(page.receive())
+            receiving = asyncio.create_task(page.receive())
             try:
                 await page.attach()
                 await page.resize(width, height)
                 yield page
                 await page.close()
             finally:
-                hearing.cancel()
-                await asyncio.wait([hearing])
+                receiving.cancel()
+                await asyncio.wait([receiving])
 
 
 class Page:

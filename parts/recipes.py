@@ -121,8 +121,8 @@ def compile_into(scratch: Path, recipe: Recipe, go: str) -> None:
     linked = ["-s", "-w"]
     if recipe.stamp:
         major, minor, _ = recipe.version.split(".")
-        told_as = {"gitVersion": f"v{recipe.version}", "gitMajor": major, "gitMinor": minor}
-        linked += [f"-X {recipe.stamp}.{variable}={value}" for variable, value in told_as.items()]
+        stamped = {"gitVersion": f"v{recipe.version}", "gitMajor": major, "gitMinor": minor}
+        linked += [f"-X {recipe.stamp}.{variable}={value}" for variable, value in stamped.items()]
     # A directory as output needs its slash: else a single program is written under the directory's name.
     run(
         *(go, "build", "-tags", recipe.tags, "-ldflags", " ".join(linked), "-o", f"{scratch}/", *recipe.packages),

@@ -119,7 +119,7 @@ class TestOtherPeers:
         with pytest.raises(Unreachable, match="No such file"):
             asyncio.run(CRIClient(str(tmp_path / "none")).list_sandboxes())
 
-    def test_a_socket_that_nobody_serves_and_a_file(self, tmp_path: Path) -> None:
+    def test_a_socket_without_a_server_and_a_file(self, tmp_path: Path) -> None:
         (tmp_path / "file").touch()
         with pytest.raises(Unreachable, match="refused"):
             asyncio.run(CRIClient(str(tmp_path / "file")).list_sandboxes())

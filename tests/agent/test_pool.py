@@ -100,7 +100,7 @@ class TestAssign:
         assert None is assign(pool, C, now=14.9, cooldown=130.0, shortest=5.0)
         assert "g2" == assign(pool, C, now=16.0, cooldown=130.0, shortest=5.0)
 
-    def test_an_address_that_nobody_used_comes_before_one_that_cools_down(self) -> None:
+    def test_an_unused_address_comes_before_one_that_cools_down(self) -> None:
         pool = pool_of(1)
         assign(pool, A)
         pool.apply(Unassigned(grant="g1", at=10.0))

@@ -78,7 +78,7 @@ class TestRealServer:
         kept = put(api, kind, "whole", **strange)
         assert strange == {part: kept[part] for part in strange}
 
-    def test_what_is_not_said_has_azures_defaults(self, api: Api) -> None:
+    def test_omitted_fields_have_azures_defaults(self, api: Api) -> None:
         kept = put(api, "NodeNetworkConfig", "bare", spec={}, status={"networkContainers": [{"id": "x"}]})
         assert {"requestedIPCount": 0} == kept["spec"]
         expected = {"id": "x", "assignmentMode": "dynamic", "type": "vnet", "version": 0}
@@ -181,7 +181,7 @@ class TestKubectl:
         assert "A node's request and assignment" in control_plane.kubectl("explain", "nnc")
         assert "requestedIPCount" in control_plane.kubectl("explain", "nnc.spec")
 
-    def test_it_tells_why_a_bad_object_is_refused(self, control_plane: ControlPlane) -> None:
+    def test_the_error_names_the_field_of_an_invalid_object(self, control_plane: ControlPlane) -> None:
         bad = {**head("ClusterSubnet", "bad"), "spec": {"scaler": {"batch": 0}}}
         with pytest.raises(KubectlFailed, match="spec.scaler.batch in body should be greater than or equal to 1"):
             control_plane.kubectl("apply", "-f", "-", manifest=bad)

@@ -113,7 +113,7 @@ def test_a_pod_needs_an_address_unless_it_is_on_the_host_or_finished(
     assert needs == msgspec.convert({"spec": spec, "status": {"phase": phase}}, Pod).needs_address
 
 
-def test_a_node_tells_its_boot_and_address() -> None:
+def test_a_node_has_a_boot_id_and_an_address() -> None:
     status = {"nodeInfo": {"bootID": "b"}, "addresses": [{"type": "InternalIP", "address": "10.0.0.4"}]}
     node = msgspec.convert({"metadata": {"name": "n"}, "status": status}, Node)
     assert ("b", "10.0.0.4", "n") == (node.boot_id, node.internal_address, node.key)

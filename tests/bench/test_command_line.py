@@ -41,18 +41,18 @@ def test_a_name_means_also_what_goes_on_from_it(
 ) -> None:
     scenarios = [make_scenario("one"), make_scenario("one-more"), make_scenario("ones")]
     main(["--quick", "one"], scenarios=scenarios, docs=tmp_path)
-    told = capsys.readouterr().out
-    assert ("one:" in told, "one-more:" in told, "ones:" in told) == (True, True, False)
+    output = capsys.readouterr().out
+    assert ("one:" in output, "one-more:" in output, "ones:" in output) == (True, True, False)
 
 
-def test_a_quick_run_tells_its_table_writes_nothing_and_says_so(
+def test_a_quick_run_prints_its_table_and_writes_nothing(
     tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--quick"], scenarios=[make_scenario("one")], docs=tmp_path) == 0
     assert list(tmp_path.iterdir()) == []
-    told = capsys.readouterr().out
-    assert "one-ratio" in told
-    assert "Quick run: nothing recorded." in told
+    output = capsys.readouterr().out
+    assert "one-ratio" in output
+    assert "Quick run: nothing recorded." in output
 
 
 def test_a_quick_run_takes_fewer_turns(tmp_path: Path, make_scenario: MakeScenario, diary: list[str]) -> None:
@@ -62,7 +62,9 @@ def test_a_quick_run_takes_fewer_turns(tmp_path: Path, make_scenario: MakeScenar
     assert quick < (len(diary) - quick) / 3
 
 
-def test_a_noisy_run_says_so(tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_noisy_run_is_reported(
+    tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]
+) -> None:
     main([], scenarios=[make_scenario("one", ours=range(1, 30))], docs=tmp_path)
     assert "one-ratio: noisy" in capsys.readouterr().out
     assert ", noisy |" in (tmp_path / "benchmarks.md").read_text()
@@ -81,7 +83,7 @@ def test_an_unknown_name_is_answered_with_those_that_exist(
     assert capsys.readouterr().err == "bench: unknown scenario 'thre'; use one of one, two.\n"
 
 
-def test_the_list_tells_each_scenario_and_what_it_measures(
+def test_the_list_has_each_scenario_and_what_it_measures(
     tmp_path: Path, make_scenario: MakeScenario, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--list"], scenarios=[make_scenario("one")], docs=tmp_path) == 0
@@ -99,6 +101,6 @@ def test_report_only_measures_nothing_and_makes_the_page_again(
     assert (before, []) == ((tmp_path / "benchmarks.md").read_bytes(), diary)
 
 
-def test_report_only_without_a_file_says_how_to_get_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_report_only_without_a_file_names_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--report-only"], scenarios=[], docs=tmp_path) == 2
     assert "run 'make bench' first" in capsys.readouterr().err

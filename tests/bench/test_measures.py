@@ -19,7 +19,7 @@ def test_a_ratio_is_how_many_times_better_the_median_of_ours_is() -> None:
     assert (cost.read(samples).value, rate.read(samples).value) == (5, 0.2)
 
 
-def test_of_several_theirs_the_best_counts_and_all_are_told() -> None:
+def test_of_several_theirs_the_best_counts_and_all_are_listed() -> None:
     samples = {"us": [2.0, 2.0], "slow": [20.0, 20.0], "slower": [50.0, 50.0]}
     cost = Ratio(id="r", what="", ours="us", theirs=("slow", "slower"), better="lower").read(samples)
     rate = Ratio(id="r", what="", ours="us", theirs=("slow", "slower"), better="higher").read(samples)
@@ -32,7 +32,7 @@ def test_the_spread_of_a_ratio_is_that_of_its_pairs() -> None:
     assert Ratio(id="r", what="", ours="us", theirs="them", better="lower").read(slower_and_slower).spread == 0
 
 
-def test_a_median_is_told_beside_those_of_the_other_sides() -> None:
+def test_a_median_is_listed_beside_those_of_the_other_sides() -> None:
     reading = Median(id="m", what="", side="us").read({"us": [1, 2, 9], "b": [3, 4, 5], "c": [5, 6, 7]})
     assert (reading.value, reading.ours, reading.theirs) == (2, 2, {"b": 4, "c": 6})
 
@@ -57,7 +57,7 @@ def test_constant_cost_has_the_exponent_0_and_linear_cost_1() -> None:
     assert pytest.approx(exponent({size: 3.0 * size**2 for size in SIZES})) == 2
 
 
-def test_logarithmic_cost_is_told_from_a_root() -> None:
+def test_logarithmic_cost_differs_from_a_root() -> None:
     """The goal of 0.15 lets through log n, and stops what grows with any power worth the name."""
     assert 0.10 < exponent({size: log(size) for size in SIZES}) < 0.15
     assert pytest.approx(exponent({size: size**0.25 for size in SIZES})) == 0.25
@@ -75,7 +75,7 @@ def test_a_cost_of_nothing_is_no_power_of_a_size() -> None:
         exponent({10: 1.0, 100: 0.0, 1000: 1.0})
 
 
-def test_two_sizes_tell_no_growth() -> None:
+def test_two_sizes_show_no_growth() -> None:
     with pytest.raises(ValueError, match="three sizes or more"):
         Exponent(id="e", what="", sizes=(10, 100))
 
@@ -93,6 +93,6 @@ def test_without_a_goal_there_is_nothing_to_meet() -> None:
 
 
 @pytest.mark.parametrize("goal", ["5", ">=5", "about 5", ">= five", ""])
-def test_a_goal_that_nobody_could_judge_is_refused(goal: str) -> None:
+def test_a_goal_that_cannot_be_judged_is_refused(goal: str) -> None:
     with pytest.raises(ValueError, match="a relation and a number"):
         Median(id="m", what="", side="us", goal=goal)

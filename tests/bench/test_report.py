@@ -60,7 +60,7 @@ def test_a_missed_goal_is_shown_as_missed_and_named_before_the_table(book: Recor
     assert "3 of 4 goals are met. Missed: z-missed." in page.partition("| id |")[0]
 
 
-def test_costs_are_told_by_size(exponent: Result) -> None:
+def test_costs_are_listed_by_size(exponent: Result) -> None:
     assert "100: 412 ns, 10,000: 430 ns, 1,000,000: 1,520 ns" in cells(exponent)
 
 
@@ -73,11 +73,11 @@ def test_a_noisy_result_is_marked_on_the_page_and_in_the_terminal(make_result: M
 
 def test_a_goal_met_only_in_a_noisy_run_is_counted_separately(make_result: MakeResult) -> None:
     results = [make_result("a", value=6.0, noisy=True), make_result("b", value=6.0)]
-    told = "2 of 2 goals are met, 1 of them in a quiet run. Noisy: a."
-    assert told == summary(results)
+    expected = "2 of 2 goals are met, 1 of them in a quiet run. Noisy: a."
+    assert expected == summary(results)
 
 
-def test_an_exponent_is_said_in_words(exponent: Result) -> None:
+def test_an_exponent_is_described(exponent: Result) -> None:
     assert remarks([exponent]) == ["take-growth-exponent: cost grows as size^0.0312"]
 
 
@@ -109,7 +109,7 @@ def test_what_is_measured_in_another_unit_has_its_own_picture(tmp_path: Path, ex
     assert {"pictures/growth-core-ns.svg", "pictures/growth-core-API-calls.svg"} < set(made(tmp_path))
 
 
-def test_a_picture_says_in_words_which_line_is_which(tmp_path: Path, book: RecordedResults) -> None:
+def test_a_chart_labels_each_line(tmp_path: Path, book: RecordedResults) -> None:
     write_report(book, tmp_path)
     words = "".join(svg(tmp_path / "pictures" / "growth-core-ns.svg").itertext())
     assert "take: size^0.03" in words

@@ -1,4 +1,4 @@
-"""The roads of many nodes: what a node is told over watches that it shares is what it would be told over its own."""
+"""Transports of many nodes: over shared watches a node receives what it would receive over its own."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Nodes:
 
 
 def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
-    async def story() -> None:
+    async def scenario() -> None:
         nodes = Nodes()
         await nodes.begin()
         try:
@@ -69,11 +69,11 @@ def with_nodes(test: Callable[[Nodes], Awaitable[None]]) -> None:
         finally:
             await nodes.end()
 
-    run_virtual(story())
+    run_virtual(scenario())
 
 
-def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
-    async def story(nodes: Nodes) -> None:
+def test_a_node_receives_its_own_objects_and_no_others() -> None:
+    async def scenario(nodes: Nodes) -> None:
         await nodes.make("a")
         first, second = nodes.follow("a", nodes.shared), nodes.follow("b", nodes.shared)
         await asyncio.sleep(1)
@@ -86,11 +86,11 @@ def test_a_node_is_told_of_its_own_objects_and_of_no_others() -> None:
         shown = {each.metadata.name: [one.id for one in each.spec.assignments] for each in first.cache.values()}
         assert ({"a": ["1"]}, []) == (shown, [*second.cache.values()])
 
-    with_nodes(story)
+    with_nodes(scenario)
 
 
-def test_it_receives_as_much_as_over_a_road_of_its_own_but_for_the_heads_of_lists() -> None:
-    async def story(nodes: Nodes) -> None:
+def test_it_receives_as_much_as_over_a_transport_of_its_own_but_for_the_heads_of_lists() -> None:
+    async def scenario(nodes: Nodes) -> None:
         own, shared = CountingTransport(nodes.server, "token"), CountingTransport(nodes.shared, "token")
         nodes.follow("a", own)
         nodes.follow("a", shared)
@@ -105,13 +105,13 @@ def test_it_receives_as_much_as_over_a_road_of_its_own_but_for_the_heads_of_list
         assert heads == own.received - shared.received
         assert 20 * 100 < shared.received
 
-    with_nodes(story)
+    with_nodes(scenario)
 
 
 def test_watches_that_nothing_happens_on_last() -> None:
     """A client gives up a watch that says nothing for a minute and a half."""
 
-    async def story(nodes: Nodes) -> None:
+    async def scenario(nodes: Nodes) -> None:
         transport = CountingTransport(nodes.shared, "token")
         follower = nodes.follow("a", transport)
         await asyncio.sleep(1)
@@ -122,11 +122,11 @@ def test_watches_that_nothing_happens_on_last() -> None:
         assert begun == transport.calls
         assert 1 == len(list(follower.cache.values()))
 
-    with_nodes(story)
+    with_nodes(scenario)
 
 
 def test_only_calls_of_an_add_count_as_during_adds() -> None:
-    async def story(nodes: Nodes) -> None:
+    async def scenario(nodes: Nodes) -> None:
         transport = CountingTransport(nodes.shared, "token")
         kube = KubeClient(transport)
         await kube.list(NODE_SLICES)
@@ -135,4 +135,4 @@ def test_only_calls_of_an_add_count_as_during_adds() -> None:
         await kube.get(NODE_SLICES, "a")
         assert (1, 2, 0) == (transport.during_adds, transport.calls, transport.writes)
 
-    with_nodes(story)
+    with_nodes(scenario)

@@ -145,7 +145,7 @@ def test_what_is_open_beside_the_page_follows_too(browser: Browser) -> None:
     run_scenario(scenario())
 
 
-def test_a_scarce_subnet_shows_its_story(browser: Browser, pictures: Path) -> None:
+def test_a_scarce_subnet_shows_its_history(browser: Browser, pictures: Path) -> None:
     """Thresholds, exhaustion, a shrinking batch, a forecast with its uncertainty, waiting Pods and for how long."""
 
     async def scenario() -> None:
@@ -268,7 +268,7 @@ def test_everything_can_be_reached_with_the_keyboard(browser: Browser) -> None:
     run_scenario(scenario())
 
 
-def test_pointing_at_an_address_tells_who_has_it_since_when(browser: Browser) -> None:
+def test_pointing_at_an_address_shows_its_owner_and_since_when(browser: Browser) -> None:
     async def scenario() -> None:
         cluster = await filled()
         async with open_dashboard(browser, cluster, height=1600) as show:
@@ -335,7 +335,7 @@ def test_five_thousand_nodes(browser: Browser, pictures: Path) -> None:
     run_scenario(scenario())
 
 
-def test_before_anything_was_seen_it_says_so(browser: Browser) -> None:
+def test_before_the_first_snapshot_it_is_stated(browser: Browser) -> None:
     async def scenario() -> None:
         cluster = FakeCluster()
         async with serving(cluster.page, host="127.0.0.1", port=0, grace=0.1) as port, browser.page() as page:
@@ -390,17 +390,17 @@ def test_it_follows_again_after_it_was_refused(browser: Browser) -> None:
     run_scenario(scenario())
 
 
-def test_an_event_that_is_told_twice_at_once_is_shown_once(browser: Browser) -> None:
+def test_an_event_that_is_received_twice_at_once_is_shown_once(browser: Browser) -> None:
     async def scenario() -> None:
         async with open_dashboard(browser, await filled()) as show:
-            heard = """import('/stream.js').then(({ ClusterState }) => {
+            received = """import('/stream.js').then(({ ClusterState }) => {
                 const known = new ClusterState();
                 const at = '2026-01-01T00:00:00Z';
                 const entries = [['once', 'e'], ['twice', 'e'], ['other', undefined]];
                 known.addActivity(entries.map(([message, key]) => ({ at, message, key })));
                 return known.activity.map((each) => each.message);
             })"""
-            assert ["twice", "other"] == await show.page.run(heard)
+            assert ["twice", "other"] == await show.page.run(received)
 
     run_scenario(scenario())
 

@@ -88,7 +88,7 @@ def test_a_real_cluster_is_seen_live(watched: Watched, browser: Browser, picture
     assert_only_read(watched, mark)
 
 
-def test_without_a_ledger_it_shows_what_the_cluster_tells(watched: Watched, browser: Browser, pictures: Path) -> None:
+def test_without_a_ledger_it_shows_what_the_cluster_has(watched: Watched, browser: Browser, pictures: Path) -> None:
     mark = watched.plane.audit.mark()
     address = watched.run_pod("web", "one")
     url = watched.watch("none")

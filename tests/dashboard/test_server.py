@@ -49,7 +49,7 @@ async def message(events: AsyncIterator[bytes]) -> tuple[str, str, dict[str, Any
             return fields["id"], fields["event"], json.loads(fields["data"])
 
 
-def test_a_page_is_told_everything_and_then_what_changes() -> None:
+def test_a_page_receives_a_snapshot_and_then_deltas() -> None:
     async def scenario() -> None:
         cluster = await make_cluster()
         async with aclosing(cluster.feed.follow()) as events:
@@ -65,7 +65,7 @@ def test_a_page_is_told_everything_and_then_what_changes() -> None:
     run_scenario(scenario())
 
 
-def test_a_page_that_was_away_for_a_moment_is_told_what_it_missed() -> None:
+def test_a_page_that_reconnects_receives_the_deltas_it_missed() -> None:
     async def scenario() -> None:
         cluster = await make_cluster()
         async with aclosing(cluster.feed.follow()) as events:
@@ -124,7 +124,7 @@ def test_a_quiet_scene_sends_nothing() -> None:
     run_scenario(scenario())
 
 
-def test_streams_are_counted_and_a_closed_one_makes_room() -> None:
+def test_streams_are_counted_and_a_closed_one_does_not_count() -> None:
     async def scenario() -> None:
         cluster = await make_cluster()
         request = Request(method="GET", path="/api/stream", headers=LOCAL)

@@ -89,6 +89,14 @@ def test_a_replaced_word_does_not_occur(word: str) -> None:
     assert not occurrences(word), f"use {REPLACED[word]!r}, or allow it in this file in ALLOWED"
 
 
+def test_no_name_has_a_replaced_word() -> None:
+    """Of a function, class or variable, also in tests and tools."""
+    defined = re.compile(r"^\s*(?:async )?(?:def|class) (\w+)|^\s*(\w+)(?:: [^=]+)? = ", re.MULTILINE)
+    files = [each for folder in ("src", "tests", "parts", "bench", "tools") for each in (ROOT / folder).rglob("*.py")]
+    names = {name for each in files for found in defined.findall(each.read_text()) for name in found if name}
+    assert [] == sorted(name for name in names if REPLACED.keys() & set(name.lower().split("_")))
+
+
 def test_allowed_words_occur() -> None:
     """The allowlist has no entries that are not needed."""
     assert [] == [

@@ -76,11 +76,11 @@ def answers() -> dict[str, Any]:
 
 
 def test_answers_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
-    told = {}
+    printed = {}
     for command, answer in answers().items():
         Printer(Output.JSON, no_color=True).result(answer)
-        told[command] = msgspec.json.decode(capsys.readouterr().out)
-    matches_json("cli/answers.json", told)
+        printed[command] = msgspec.json.decode(capsys.readouterr().out)
+    matches_json("cli/answers.json", printed)
 
 
 def test_keys_that_commands_put_together() -> None:

@@ -44,7 +44,7 @@ def refresh(cluster: FakeCluster, seconds: float = 0.1) -> ClusterDelta:
     return cluster.model.refresh(at=cluster.clock.now)
 
 
-def test_only_what_changed_is_told() -> None:
+def test_only_changes_are_in_a_delta() -> None:
     async def scenario() -> None:
         cluster = await make_cluster(a=3, b=4, c=5)
         assert refresh(cluster).empty
@@ -76,7 +76,7 @@ def test_the_changes_since_a_picture_make_the_next_picture() -> None:
     run_scenario(scenario())
 
 
-def test_a_subnet_that_runs_short_is_told_in_words() -> None:
+def test_a_full_subnet_is_described() -> None:
     async def scenario() -> None:
         cluster = await make_cluster("10.0.0.0/26", a=3)
         assert "Every Pod has an address." == cluster.model.headline
@@ -114,7 +114,7 @@ def test_a_pod_that_is_being_started_does_not_wait_yet() -> None:
     run_scenario(scenario())
 
 
-def test_what_an_event_is_about_is_said_once() -> None:
+def test_the_subject_of_an_event_is_not_repeated() -> None:
     note = "node one has no free address"
     event = msgspec.convert(
         {
@@ -146,7 +146,7 @@ def test_nodes_without_a_slice_are_in_the_headline() -> None:
     assert "Every Pod has an address." == headline([], [], [other])
 
 
-def test_many_nodes_that_join_at_once_are_counted_and_the_first_look_tells_nothing() -> None:
+def test_many_nodes_that_join_at_once_are_counted_and_the_first_snapshot_has_no_activity() -> None:
     async def scenario() -> None:
         cluster = await make_cluster("10.0.0.0/20", **{f"n{number}": 1 for number in range(9)})
         assert [] == list(cluster.model.activity)
@@ -158,17 +158,17 @@ def test_many_nodes_that_join_at_once_are_counted_and_the_first_look_tells_nothi
     run_scenario(scenario())
 
 
-def test_events_of_ours_are_told() -> None:
+def test_podpools_events_are_listed() -> None:
     async def scenario() -> None:
         cluster = await make_cluster(a=1)
         cluster.add_event("a", "something happened", warning=True)
-        (news,) = refresh(cluster).activity
-        assert ("Node a", "something happened", True) == (news.subject, news.message, news.warning)
+        (entry,) = refresh(cluster).activity
+        assert ("Node a", "something happened", True) == (entry.subject, entry.message, entry.warning)
 
     run_scenario(scenario())
 
 
-def test_the_latest_news_are_kept_and_an_event_only_as_it_was_told_last() -> None:
+def test_the_latest_activity_is_kept_and_an_event_only_in_its_last_form() -> None:
     """A list has Events in the order of their names."""
 
     async def scenario() -> None:
@@ -258,7 +258,7 @@ def test_pods_nodes_and_addresses_are_found_by_a_part_of_their_name() -> None:
     run_scenario(scenario())
 
 
-def test_an_address_a_node_and_a_pod_tell_their_history() -> None:
+def test_an_address_a_node_and_a_pod_have_a_history() -> None:
     async def scenario() -> None:
         cluster = await make_cluster(a=2)
         questions = HistorySearch(cluster.model, cluster.ledger)
@@ -300,7 +300,7 @@ def test_a_pod_that_is_gone_is_found_by_its_name_with_its_history() -> None:
     run_scenario(scenario())
 
 
-def test_without_the_ledger_what_is_now_is_told_all_the_same() -> None:
+def test_without_the_ledger_the_present_state_is_shown() -> None:
     class Away:
         async def send(self, _request: Request) -> Response:
             raise Unreachable("the ledger", "it is away")

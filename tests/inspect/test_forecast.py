@@ -21,7 +21,7 @@ def walk(
     return samples
 
 
-def test_little_data_is_said_to_be_too_little() -> None:
+def test_too_little_data_is_reported() -> None:
     assert Trend.UNKNOWN is forecast([], capacity=10).trend
     assert Trend.UNKNOWN is forecast(walk(count=50, drift=1), capacity=1000).trend  # 49 seconds
     assert Trend.UNKNOWN is forecast(walk(count=10, step=100.0, drift=1), capacity=1000).trend  # ten samples
@@ -77,7 +77,7 @@ def test_noise_widens_the_cone_around_the_same_middle() -> None:
     assert wild.late is None or (calm.late is not None and wild.late > calm.late)
 
 
-def test_nothing_is_told_beyond_its_reach() -> None:
+def test_nothing_is_forecast_beyond_its_reach() -> None:
     samples = walk(count=101, drift=0.001)
     assert Trend.STEADY is forecast(samples, capacity=100_000).trend
     assert forecast(samples, capacity=100.1 + 0.001 * 100 * (MAX_HORIZON - 1)).likely is not None

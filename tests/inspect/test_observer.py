@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 WAITING_AFTER = 30.0
 
 
-class Road:
+class DisturbedTransport:
     """The way to the ledger, which can be closed."""
 
     def __init__(self, service: LedgerHandler) -> None:
@@ -46,7 +46,7 @@ class Road:
 
     async def send(self, request: Request) -> Response:
         if self.closed:
-            raise Unreachable("the ledger", "the road is closed")
+            raise Unreachable("the ledger", "the connection is closed")
         return await self._service(request)
 
 
@@ -57,8 +57,8 @@ class Site:
         rng = random.Random(1)  # noqa: S311  the same each time
         self.kube = KubeClient(ResourceHandler(ObjectStore(clock=LoopClock(), rng=rng)))
         self._ledger = LedgerService(InlineSqliteStore(), clock=SystemClock(), rng=rng)
-        self.road = Road(LedgerHandler(self._ledger))
-        ledger = LedgerClient(self.road) if has_ledger else None
+        self.ledger_transport = DisturbedTransport(LedgerHandler(self._ledger))
+        ledger = LedgerClient(self.ledger_transport) if has_ledger else None
         self.observer = Observer(self.kube, ledger, clock=SystemClock(), rng=rng)
 
     async def open(self) -> None:
@@ -97,10 +97,10 @@ async def looking(*, has_ledger: bool = True) -> AsyncIterator[Site]:
         await asyncio.wait([running])
 
 
-def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
+def test_the_state_of_cluster_and_ledger_is_shown_together() -> None:
     async def scenario() -> None:
         async with looking() as site:
-            site.road.closed = False
+            site.ledger_transport.closed = False
             await site.join("one")
             pod = {
                 "metadata": {"name": "web"},
@@ -119,13 +119,13 @@ def test_what_the_cluster_and_the_ledger_say_is_seen_together() -> None:
     asyncio.run(scenario())
 
 
-def test_a_ledger_that_is_away_is_said_and_the_cluster_is_shown_all_the_same() -> None:
+def test_an_unreachable_ledger_is_reported_and_the_cluster_is_shown() -> None:
     async def scenario() -> None:
         async with looking() as site:
             await site.join("one")
             await site.seen(lambda observer: LEDGER in observer.model.problems and observer.model.nodes)
-            assert "the ledger cannot be reached: the road is closed" == site.observer.missing()
-            site.road.closed = False
+            assert "the ledger cannot be reached: the connection is closed" == site.observer.missing()
+            site.ledger_transport.closed = False
             await site.seen(lambda observer: observer.model.subnets and not observer.model.problems)
             assert site.observer.missing() is None
 
@@ -155,9 +155,9 @@ def test_without_a_ledger_subnets_are_what_nodes_show_of_them() -> None:
 def test_what_is_reserved_is_counted_although_the_ledger_decided_nothing() -> None:
     async def scenario() -> None:
         async with looking() as site:
-            site.road.closed = False
+            site.ledger_transport.closed = False
             await site.seen(lambda observer: observer.model.subnets)
-            ledger = LedgerClient(site.road)
+            ledger = LedgerClient(site.ledger_transport)
             term = (await ledger.open_term(OpenTermRequest(cluster="c1"))).term
             subnet = SubnetName(network="vnet", name="pods")
             item = ReconcileItem(

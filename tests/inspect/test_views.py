@@ -104,7 +104,7 @@ def test_a_node_without_a_container_has_nothing() -> None:
     assert NodeView(name="n1", waiting=1, waiting_pods=(view := node_view("n1", None, [pod("a")])).waiting_pods) == view
 
 
-def test_a_shortage_and_a_node_that_is_gone_are_said() -> None:
+def test_a_shortage_and_a_node_that_is_gone_are_shown() -> None:
     full = config(status="NCUpdateSubnetFullError")
     requested = msgspec.structs.replace(full, spec=msgspec.structs.replace(full.spec, requested=100))
     assert node_view("n1", requested, []).short
@@ -139,16 +139,16 @@ def test_what_no_node_of_this_cluster_has_is_other_clusters() -> None:
     st.integers(0, 900),
 )
 def test_the_parts_of_a_subnet_add_up_to_what_is_reserved(
-    nodes: list[tuple[int, int, int]], resting: int, others: int
+    nodes: list[tuple[int, int, int]], cooling: int, others: int
 ) -> None:
     views = [NodeView(name="n", assigned=a, idle=i, releasing=left, primaries=1) for a, i, left in nodes]
-    reserved = sum(sum(each) + 1 for each in nodes) + resting + others
-    view = subnet_view(state(reserved=reserved, cooling_down=resting), None, views)
+    reserved = sum(sum(each) + 1 for each in nodes) + cooling + others
+    view = subnet_view(state(reserved=reserved, cooling_down=cooling), None, views)
     assert reserved == view.assigned + view.idle + view.primaries + view.cooling_down + view.other_clusters
     assert others == view.other_clusters
 
 
-def test_slices_tell_how_full_they_are_and_the_fullest_comes_first() -> None:
+def test_slices_show_their_usage_and_the_fullest_comes_first() -> None:
     allocations = [{"nodeName": "n1", "sliceRange": "10.9.0.0/28"}, {"nodeName": "n2", "sliceRange": "10.9.0.16/28"}]
     pool = {
         "metadata": {"name": "fast"},

@@ -23,7 +23,7 @@ def notifications(cache: ObjectCache[Node]) -> list[tuple[Node | None, Node | No
     return changes
 
 
-def test_a_list_is_told_as_its_differences() -> None:
+def test_a_list_is_reported_as_its_differences() -> None:
     cache: ObjectCache[Node] = ObjectCache()
     cache.replace([node("same"), node("changed"), node("gone")])
     changes = notifications(cache)
@@ -36,7 +36,7 @@ def test_a_list_is_told_as_its_differences() -> None:
     assert ["same", "changed", "new"] == list(cache)
 
 
-def test_another_object_of_the_same_name_is_told_as_gone_and_come() -> None:
+def test_another_object_of_the_same_name_is_reported_as_deleted_and_added() -> None:
     cache: ObjectCache[Node] = ObjectCache()
     cache.apply(node("n", uid="first"))
     changes = notifications(cache)
@@ -45,14 +45,14 @@ def test_another_object_of_the_same_name_is_told_as_gone_and_come() -> None:
     assert node("n", uid="second") == cache.get("n")
 
 
-def test_forgetting_what_is_not_there_tells_nothing() -> None:
+def test_removing_an_absent_object_reports_nothing() -> None:
     cache: ObjectCache[Node] = ObjectCache()
     changes = notifications(cache)
     cache.discard("n")
     assert [] == changes
 
 
-def test_who_has_ended_its_subscription_is_told_nothing_more() -> None:
+def test_an_ended_subscription_receives_nothing_more() -> None:
     cache: ObjectCache[Node] = ObjectCache()
     changes: list[Node | None] = []
     end = cache.subscribe(lambda _, new: changes.append(new))
@@ -62,7 +62,7 @@ def test_who_has_ended_its_subscription_is_told_nothing_more() -> None:
     assert [node("a")] == changes
 
 
-def test_a_subscriber_finds_the_store_as_it_was_told() -> None:
+def test_a_subscriber_finds_the_store_as_reported() -> None:
     cache: ObjectCache[Node] = ObjectCache()
     found: list[bool] = []
     cache.subscribe(lambda _, new: found.append(("n" in cache) == (new is not None)))
@@ -91,7 +91,7 @@ class TestIndexes:
         assert ["a"] == [each.key for each in by_label.get("big")]
         assert () == by_label.get("blue")
 
-    def test_it_is_in_step_before_anybody_is_told(self) -> None:
+    def test_it_is_updated_before_subscribers_are_called(self) -> None:
         cache: ObjectCache[Node] = ObjectCache()
         by_label = cache.index(labels)
         found: list[tuple[Node, ...]] = []

@@ -393,7 +393,7 @@ async def seen(
 
 class TestWatches:
     @run_in_loop
-    async def test_a_watch_tells_what_happened_since_a_version(self, cluster: ApiServerUnderTest) -> None:
+    async def test_a_watch_has_the_changes_since_a_version(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
             before = await made(api, "before")
             await made(api, "a")
@@ -426,7 +426,7 @@ class TestWatches:
             assert int(listed.resource_version) >= versions[-1]
 
     @run_in_loop
-    async def test_what_leaves_a_selection_is_told_as_deleted_and_what_enters_it_as_added(
+    async def test_what_leaves_a_selection_is_reported_as_deleted_and_what_enters_it_as_added(
         self, cluster: ApiServerUnderTest
     ) -> None:
         async with cluster.open_namespace() as api:

@@ -68,7 +68,7 @@ class TestKubeconfig:
         with pytest.raises(InvalidInput, match="kubeconfig"):
             from_kubeconfig(path)
 
-    def test_the_first_of_several_files_that_says_something_is_right(self, tmp_path: Path) -> None:
+    def test_the_first_of_several_files_that_has_a_value_counts(self, tmp_path: Path) -> None:
         one, two, none = tmp_path / "one", tmp_path / "two", tmp_path / "none"
         one.write_text(
             """

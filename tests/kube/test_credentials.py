@@ -180,7 +180,7 @@ async def test_one_that_hangs_is_killed(server: Server, monkeypatch: pytest.Monk
 
 
 @run_in_loop
-async def test_the_cluster_is_told_if_wanted(server: Server) -> None:
+async def test_the_cluster_is_passed_if_configured(server: Server) -> None:
     async with server.connected(server.plugin() | {"provideClusterInfo": True}) as transport:
         await status(transport)
         assert {"server": str(transport.base).rstrip("/")} == server.plugin_input["spec"]["cluster"]

@@ -45,7 +45,7 @@ def status(code: int, reason: str) -> Response:
     ],
 )
 @run_in_virtual_time
-async def test_a_refusal_has_its_type_and_says_what_was_asked(
+async def test_a_refusal_has_its_type_and_names_the_request(
     code: int, reason: str, expected: type[errors.ApiError]
 ) -> None:
     with pytest.raises(errors.ApiError) as refused:
@@ -89,7 +89,7 @@ async def test_a_watch_waits_for_a_busy_server_too() -> None:
 
 
 @run_in_virtual_time
-async def test_patience_beyond_the_deadline_is_the_callers_business() -> None:
+async def test_a_wait_beyond_the_deadline_is_left_to_the_caller() -> None:
     transport = DisturbableTransport(lite_api_server())
     busy(transport, 9, timeout="4")
     with pytest.raises(errors.ApiTooManyRequests) as refused:

@@ -20,7 +20,7 @@ from tests.kube.running_informer import NNC, create, delete, running_informer, s
 
 class TestFollowing:
     @run_in_loop
-    async def test_what_was_there_and_what_happens_are_both_told_once(self, cluster: ApiServerUnderTest) -> None:
+    async def test_existing_objects_and_changes_are_both_reported_once(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
             await create(api, "a", "b")
             async with running_informer(api) as seen:
@@ -65,9 +65,7 @@ class TestFollowing:
 
 class TestStream:
     @run_in_loop
-    async def test_it_tells_all_that_is_there_then_what_is_applied_and_deleted(
-        self, cluster: ApiServerUnderTest
-    ) -> None:
+    async def test_it_reports_all_objects_then_changes_and_deletions(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
             await create(api, "a", "b")
             await wait_for_server_cache(api, 2)
@@ -85,7 +83,7 @@ class TestStream:
                 ]
 
     @run_in_loop
-    async def test_who_takes_it_anew_is_told_all_again(self, cluster: ApiServerUnderTest) -> None:
+    async def test_a_new_subscriber_receives_all_objects(self, cluster: ApiServerUnderTest) -> None:
         async with cluster.open_namespace() as api:
             followed = informer(api)
             for names in (("a",), ("a", "b")):

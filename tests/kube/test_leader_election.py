@@ -287,7 +287,7 @@ class TestLosing:
                     assert election.leader
 
     @run_in_virtual_time
-    async def test_two_never_lead_whatever_the_roads_do(self) -> None:
+    async def test_two_never_lead_whatever_the_transports_do(self) -> None:
         """The election asserts it; this checks that the leader changes often enough."""
         election, rng = Election(lite_api_server()), random.Random(5)  # noqa: S311  seeded
         async with candidates(election, "a", "b", "c") as all_three:

@@ -101,7 +101,7 @@ class TestAnotherNode:
         for path, body in made.items():
             assert refused(nodes.a.post, path, body), path
 
-    def test_each_agent_is_told_what_is_wrong(self, nodes: Nodes) -> None:
+    def test_each_agent_gets_the_reason(self, nodes: Nodes) -> None:
         with pytest.raises(ApiError, match="the agent of node node-a may only write its own NodeNetworkConfig"):
             nodes.a.patch(f"{NNCS}/node-b", {"spec": {"requestedIPCount": 1}})
         with pytest.raises(ApiError, match="the name or the annotation podpool.io/node is not its node's"):

@@ -137,7 +137,7 @@ class TestWork:
         assert wanted == seen, "the last change of each key was looked at"
 
     @run_in_virtual_time
-    async def test_a_result_tells_when_to_look_again(self) -> None:
+    async def test_a_result_has_the_time_of_the_next_reconciliation(self) -> None:
         keys, times, loop = queue(), list[float](), asyncio.get_running_loop()
 
         async def reconcile(_: str) -> Requeue | None:
@@ -149,7 +149,7 @@ class TestWork:
         assert [0, 10, 20] == pytest.approx(times, abs=0.001)
 
     @run_in_virtual_time
-    async def test_a_failure_is_told_and_tried_again_and_does_not_hold_up_others(self) -> None:
+    async def test_a_failure_is_logged_and_retried_and_does_not_delay_others(self) -> None:
         keys, tries, failures = queue(), list[str](), list[str]()
 
         async def reconcile(key: str) -> None:
@@ -207,7 +207,7 @@ class TestWork:
 
 class TestReconciling:
     @run_in_loop
-    async def test_what_a_reflector_shows_is_brought_to_what_is_wanted(self, cluster: ApiServerUnderTest) -> None:
+    async def test_what_an_informer_shows_is_brought_to_the_desired_state(self, cluster: ApiServerUnderTest) -> None:
         """Although another writes to the same objects: a conflict is a failure like any other."""
         names = [f"n-{number}" for number in range(10)]
         async with cluster.open_namespace() as api, running_informer(api) as seen:

@@ -56,15 +56,15 @@ class ScriptedTransport:
 SHORT = Timeouts(deadline=0.01, attempts=3, min_delay=0.001, max_delay=0.002)
 
 
-def client_with_timeouts(road: ScriptedTransport) -> LedgerClient:
-    return LedgerClient(road, token="secret", timeouts=SHORT)  # noqa: S106  not a real one
+def client_with_timeouts(transport: ScriptedTransport) -> LedgerClient:
+    return LedgerClient(transport, token="secret", timeouts=SHORT)  # noqa: S106  not a real one
 
 
 @pytest.mark.parametrize("failure", [lost, hanging, failing(TooManyRequests("later")), failing(Unavailable("away"))])
 def test_idempotent_call_is_retried_until_it_succeeds(failure: Reply) -> None:
-    road = ScriptedTransport(failure, failure, replying())
-    assert 7 == asyncio.run(client_with_timeouts(road).subnets()).revision
-    assert 3 == len(road.known_revision)
+    transport = ScriptedTransport(failure, failure, replying())
+    assert 7 == asyncio.run(client_with_timeouts(transport).subnets()).revision
+    assert 3 == len(transport.known_revision)
 
 
 @pytest.mark.parametrize(
@@ -72,41 +72,41 @@ def test_idempotent_call_is_retried_until_it_succeeds(failure: Reply) -> None:
     [(lost, Unreachable), (hanging, Unreachable), (failing(TooManyRequests("x")), TooManyRequests)],
 )
 def test_call_fails_after_the_last_attempt(failure: Reply, error: type[Exception]) -> None:
-    road = ScriptedTransport(*[failure] * 5)
+    transport = ScriptedTransport(*[failure] * 5)
     with pytest.raises(error):
-        asyncio.run(client_with_timeouts(road).subnets())
-    assert 3 == len(road.known_revision)
+        asyncio.run(client_with_timeouts(transport).subnets())
+    assert 3 == len(transport.known_revision)
 
 
 def test_retry_sends_the_same_request() -> None:
-    road = ScriptedTransport(lost, replying(body=b'{"revision":1}'))
-    asyncio.run(client_with_timeouts(road).reconcile(ReconcileRequest(cluster="c1", term=1, number=5)))
-    first, second = road.known_revision
+    transport = ScriptedTransport(lost, replying(body=b'{"revision":1}'))
+    asyncio.run(client_with_timeouts(transport).reconcile(ReconcileRequest(cluster="c1", term=1, number=5)))
+    first, second = transport.known_revision
     assert first == second
 
 
 def test_error_response_is_not_retried() -> None:
-    road = ScriptedTransport(failing(Conflict("no")), replying())
+    transport = ScriptedTransport(failing(Conflict("no")), replying())
     with pytest.raises(Conflict):
-        asyncio.run(client_with_timeouts(road).subnets())
-    assert 1 == len(road.known_revision)
+        asyncio.run(client_with_timeouts(transport).subnets())
+    assert 1 == len(transport.known_revision)
 
 
 def test_call_that_is_not_idempotent_is_retried_only_if_it_was_not_processed() -> None:
-    road = ScriptedTransport(lost, replying())
+    transport = ScriptedTransport(lost, replying())
     with pytest.raises(Unreachable):
-        asyncio.run(client_with_timeouts(road).create_token(CreateTokenRequest(name="x")))
-    road = ScriptedTransport(
+        asyncio.run(client_with_timeouts(transport).create_token(CreateTokenRequest(name="x")))
+    transport = ScriptedTransport(
         failing(TooManyRequests("later")), replying(body=b'{"id":"1","name":"x","created_at":"now"}')
     )
-    assert "x" == asyncio.run(client_with_timeouts(road).create_token(CreateTokenRequest(name="x"))).name
+    assert "x" == asyncio.run(client_with_timeouts(transport).create_token(CreateTokenRequest(name="x"))).name
 
 
 TURNED_AWAY = failing(Unavailable("full"), **{"retry-after": "7"})
 
 
 @pytest.mark.parametrize("repeat_unanswered", [True, False])
-def test_call_that_was_turned_away_comes_back_when_it_is_told_with_jitter(
+def test_rejected_call_is_repeated_after_retry_after_with_jitter(
     monkeypatch: pytest.MonkeyPatch, *, repeat_unanswered: bool
 ) -> None:
     """It was not processed, so that also a call that is not idempotent is repeated."""
@@ -126,17 +126,17 @@ def test_call_that_was_turned_away_comes_back_when_it_is_told_with_jitter(
 
 
 def test_unanswered_call_is_not_repeated_if_the_caller_decides_that() -> None:
-    road = ScriptedTransport(lost, replying())
-    client = LedgerClient(road, timeouts=Timeouts(repeat_unanswered=False))
+    transport = ScriptedTransport(lost, replying())
+    client = LedgerClient(transport, timeouts=Timeouts(repeat_unanswered=False))
     with pytest.raises(Unreachable):
         asyncio.run(client.subnets())
-    assert 1 == len(road.known_revision)
+    assert 1 == len(transport.known_revision)
 
 
-def test_ledger_is_told_how_long_the_caller_waits() -> None:
-    road = ScriptedTransport(replying())
-    asyncio.run(client_with_timeouts(road).subnets())
-    assert "0.01" == road.known_revision[0].headers["request-timeout"]
+def test_ledger_receives_the_deadline_of_the_caller() -> None:
+    transport = ScriptedTransport(replying())
+    asyncio.run(client_with_timeouts(transport).subnets())
+    assert "0.01" == transport.known_revision[0].headers["request-timeout"]
 
 
 def test_stream_that_falls_silent_has_ended() -> None:
@@ -158,18 +158,20 @@ def test_stream_that_falls_silent_has_ended() -> None:
 
 
 def test_no_retry_without_timeouts() -> None:
-    road = ScriptedTransport(lost, replying())
+    transport = ScriptedTransport(lost, replying())
     with pytest.raises(Unreachable):
-        asyncio.run(LedgerClient(road).subnets())
+        asyncio.run(LedgerClient(transport).subnets())
 
 
 def test_every_request_carries_the_current_token() -> None:
     tokens = iter(["first", "second"])
-    road = ScriptedTransport(replying(), replying(body=b'{"term":1,"revision":1}'))
-    client = LedgerClient(road, token=lambda: next(tokens))
+    transport = ScriptedTransport(replying(), replying(body=b'{"term":1,"revision":1}'))
+    client = LedgerClient(transport, token=lambda: next(tokens))
     asyncio.run(client.subnets())
     asyncio.run(client.open_term(OpenTermRequest(cluster="c1")))
-    assert ["Bearer first", "Bearer second"] == [request.headers["authorization"] for request in road.known_revision]
+    assert ["Bearer first", "Bearer second"] == [
+        request.headers["authorization"] for request in transport.known_revision
+    ]
 
 
 def test_invalid_token_raises_unauthorized() -> None:

@@ -152,7 +152,7 @@ def test_finished_cooldown_stays_finished() -> None:
     assert 0 == leader.reconcile_one(item("n1", state, wanted=13)).shortage
 
 
-def test_addresses_that_nobody_used_are_granted_before_those_that_cool_down() -> None:
+def test_unused_addresses_are_granted_before_those_that_cool_down() -> None:
     """Also if their block is not created yet; and no address is refused while one has cooled down for the shortest."""
     harness = LedgerHarness()
     harness.subnet("10.0.0.0/25", reserved_for_primaries=0)

@@ -108,7 +108,7 @@ def test_commit_that_took_effect_is_reported_as_done(postgres: Postgres, url: st
     asyncio.run(main())
 
 
-def test_error_says_so_when_another_replica_has_written_since(postgres: Postgres, url: str, tmp_path: Path) -> None:
+def test_error_names_another_replica_that_has_written_since(postgres: Postgres, url: str, tmp_path: Path) -> None:
     async def main() -> None:
         proxy = LossyProxy(postgres.home / ".s.PGSQL.5432")
         async with ledger_behind(url, proxy, tmp_path) as ledger:

@@ -73,7 +73,7 @@ def test_a_group_of_version_2_shares_what_a_kubelet_needs_and_nothing_else(tmp_p
     assert "+cpu +pids" == (tmp_path / "cgroup.subtree_control").read_text()
 
 
-def test_a_group_that_cannot_share_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_error_of_a_group_that_cannot_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     no_controllers(tmp_path)
     (tmp_path / "cgroup.controllers").write_text("cpu\n")
 

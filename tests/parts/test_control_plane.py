@@ -125,7 +125,7 @@ def test_the_audit_log_holds_a_watch_as_soon_as_it_has_begun(control_plane: Cont
 
 
 @pytest.mark.parametrize("pod", [None, "agent-on-node-7"])
-def test_a_token_of_a_service_account_tells_the_node_it_is_bound_to(
+def test_a_token_of_a_service_account_names_the_node_it_is_bound_to(
     control_plane: ControlPlane, pod: str | None
 ) -> None:
     token = control_plane.accounts.token("agent", namespace="kube-system", node="node-7", pod=pod)
@@ -137,7 +137,7 @@ def test_a_token_of_a_service_account_tells_the_node_it_is_bound_to(
     assert user["extra"]["authentication.kubernetes.io/node-name"] == ["node-7"]
 
 
-def test_a_service_account_may_do_what_its_rules_say_and_no_more(control_plane: ControlPlane) -> None:
+def test_a_service_account_may_do_what_its_rules_allow_and_no_more(control_plane: ControlPlane) -> None:
     agent = control_plane.api(control_plane.accounts.token("modest", rules=[PODS]))
     assert agent.get("/api/v1/pods")["kind"] == "PodList"
     with pytest.raises(ApiError) as refused:

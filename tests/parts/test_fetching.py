@@ -83,9 +83,7 @@ class TestSteps:
         steps.run(sys.executable, "-c", "import time; time.sleep(0.5)", otherwise="")
         assert "podpool:   ... " in capsys.readouterr().out
 
-    def test_a_step_says_how_long_it_usually_takes_and_how_long_it_took(
-        self, capsys: pytest.CaptureFixture[str]
-    ) -> None:
+    def test_a_step_prints_its_usual_and_its_actual_duration(self, capsys: pytest.CaptureFixture[str]) -> None:
         with steps.progress("making a lamp", usually="3 s"):
             pass
         assert capsys.readouterr().out.splitlines() == [
@@ -95,7 +93,7 @@ class TestSteps:
 
 
 class TestPrograms:
-    def test_one_that_is_not_built_tells_what_to_type(self) -> None:
+    def test_one_that_is_not_built_names_the_command(self) -> None:
         with pytest.raises(PartMissing, match=r"etcd \S+ is not built: run 'make parts'"):
             recipes.program("etcd")
 
@@ -125,13 +123,13 @@ class TestDebian:
     def no_ping(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(debian, "find", lambda command: None if command == "ping" else command)
 
-    def test_a_plain_user_is_told_what_to_type(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_plain_user_gets_the_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("os.geteuid", lambda: 1000)
         monkeypatch.setattr("shutil.which", lambda command: command)
         with pytest.raises(PartMissing, match=r"^type 'sudo apt-get install -y iputils-ping', then try again"):
             debian.install()
 
-    def test_another_system_is_told_the_commands(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_another_system_gets_the_commands(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr("shutil.which", lambda _: None)
         with pytest.raises(PartMissing, match="install them as your system does it: ping"):
             debian.install()

@@ -55,7 +55,7 @@ def test_an_address_is_free_again_after_del(namespaces: Namespaces, chain: Chain
     assert address(result) == address(chain.add(second))
 
 
-def test_a_plugins_error_is_typed_and_tells_its_code(namespaces: Namespaces, chain: Chain) -> None:
+def test_a_plugins_error_is_typed_and_has_its_code(namespaces: Namespaces, chain: Chain) -> None:
     assert "1: lo" in namespaces.run("ip", "-o", "link")
     with pytest.raises(PluginFailed) as failed:
         chain.add(Pod(container="not/valid", netns=namespaces.add()))

@@ -125,7 +125,7 @@ def test_response_that_is_not_read_ends() -> None:
 
 
 @pytest.mark.parametrize("busy", [False, True])
-def test_connection_that_never_sent_a_request_makes_room_first(busy: bool) -> None:
+def test_connection_that_never_sent_a_request_is_closed_first(busy: bool) -> None:
     """Strangers who only connect keep nobody out, and no connection with requests is closed for them."""
     limits = ServerLimits(connections=3, head_timeout=3600.0)
 

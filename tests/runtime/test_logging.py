@@ -35,7 +35,7 @@ def test_a_traceback_stays_on_the_line() -> None:
     assert "ValueError: torn" in msgspec.json.decode(line)["traceback"]
 
 
-def test_what_is_logged_meanwhile_says_what_it_is_about() -> None:
+def test_lines_within_a_context_have_its_fields() -> None:
     with log_context(controller="nodes", key="n1"), log_context(key="n2"):
         line = msgspec.json.decode(JsonFormatter().format(record()))
     assert ("nodes", "n2") == (line["controller"], line["key"])

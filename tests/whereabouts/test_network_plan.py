@@ -84,7 +84,7 @@ class TestSuggestSliceSize:
             ("fd00::/64", 1000, "/75"),
         ],
     )
-    def test_it_has_room_for_twice_the_nodes_if_possible(self, range_: str, nodes: int, size: str) -> None:
+    def test_it_suffices_for_twice_the_nodes_if_possible(self, range_: str, nodes: int, size: str) -> None:
         (range_config,) = config(range=range_).ranges
         assert size == suggest_slice_size(range_config, nodes=nodes)
         read = config(range=range_, node_slice_size=size).ranges[0]

@@ -367,9 +367,9 @@ class ClusterModel:
             self._new_activity.append(activity)
 
 
-def _latest(news: Iterable[Activity]) -> tuple[Activity, ...]:
+def _latest(entries: Iterable[Activity]) -> tuple[Activity, ...]:
     """Keep the latest entries by time, one per Event."""
-    by_key = {each.key or number: each for number, each in enumerate(news)}
+    by_key = {each.key or number: each for number, each in enumerate(entries)}
     return tuple(sorted(by_key.values(), key=lambda each: each.at)[-MAX_ACTIVITY:])
 
 

@@ -25,7 +25,7 @@ def test_the_tour_draws_every_monitor_mode(mode: ScalingMode) -> None:
     assert f"\n{mode.value}: " in tour(80)
 
 
-def test_watching_pods_serves_a_burst_with_one_request_and_refuses_nobody() -> None:
+def test_watching_pods_serves_a_burst_with_one_request_and_refuses_no_pod() -> None:
     """The other modes see a Pod only when it asks for its address, and refuse some."""
     histories = {mode: simulate_node(mode) for mode in ScalingMode}
     assert [ScalingMode.PODS] == [mode for mode in ScalingMode if not histories[mode].refused]
@@ -37,7 +37,7 @@ def test_watching_pods_serves_a_burst_with_one_request_and_refuses_nobody() -> N
 
 
 @pytest.mark.parametrize("mode", ScalingMode)
-def test_nobody_has_an_address_that_the_node_does_not(mode: ScalingMode) -> None:
+def test_no_pod_has_an_address_that_the_node_does_not(mode: ScalingMode) -> None:
     history = simulate_node(mode)
     assert all(tick.assigned <= min(tick.held, tick.scheduled) for tick in history.ticks)
     assert SCHEDULED[-1][1] == history.ticks[-1].assigned

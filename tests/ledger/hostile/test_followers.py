@@ -42,7 +42,7 @@ def test_commit_costs_one_job_however_many_follow() -> None:
     asyncio.run(main())
 
 
-def test_follower_that_does_not_read_holds_nobody_up() -> None:
+def test_follower_that_does_not_read_delays_no_caller() -> None:
     async def main() -> None:
         harness = HostileLedger()
         await harness.prepare()

@@ -101,7 +101,7 @@ def test_transaction_past_its_deadline_is_not_run(on_busy_store: Callable[[Test]
     on_busy_store(run)
 
 
-def test_full_queue_turns_callers_away_and_says_when_to_come_back(on_busy_store: Callable[[Test], None]) -> None:
+def test_full_queue_rejects_callers_with_retry_after(on_busy_store: Callable[[Test], None]) -> None:
     async def run(busy: BusyStore) -> None:
         held = await busy.hold_up()
         accepted = [busy.job(number) for number in range(MAX_QUEUED)]

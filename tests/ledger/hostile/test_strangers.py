@@ -89,7 +89,7 @@ def test_token_is_checked_before_the_body(authorization: str) -> None:
     assert b"HTTP/1.1 401 Unauthorized\r\n" == asyncio.run(main())
 
 
-def test_unfinished_requests_keep_nobody_out() -> None:
+def test_unfinished_requests_keep_no_caller_out() -> None:
     """Slow loris and half-open connections, more than the limit: the cluster's next call is answered."""
 
     async def main() -> None:
