@@ -10,6 +10,7 @@ import pytest
 
 from podpool.cli.commands import adopt, journal
 from podpool.cli.commands.status import ItemList, SliceList
+from podpool.cli.commands.support_bundle import BundleResult
 from podpool.cli.output import Printer
 from podpool.cli.spec import COMMANDS
 from podpool.cli.spec.model import Output
@@ -71,6 +72,7 @@ def answers() -> dict[str, Any]:
         "agent journal, each assignment": sample(journal.JournalAssignment),
         "status, controller": sample(Leader),
         "status, each reason": sample(HealthReason),
+        "support-bundle": sample(BundleResult),
         "preflight": sample(PreflightReport),
     }
 

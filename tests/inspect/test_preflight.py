@@ -430,7 +430,7 @@ class _Server:
 BAD_BODIES = [b"", b"<html>", b"[" * 100_000, b'{"items": 1}', b'{"gitVersion": 1}', b"\xff"]
 
 
-@pytest.mark.parametrize("body", BAD_BODIES)
+@pytest.mark.parametrize("body", BAD_BODIES, ids=range(len(BAD_BODIES)))
 def test_a_server_that_is_no_api_server_is_reported(body: bytes) -> None:
     server = _Server(200, body, date="a year ago")
     kube, other = KubeClient(server), LedgerClient(server)

@@ -199,6 +199,24 @@ COMMANDS = (
         ),
         exit_codes=exit_codes("an invariant is violated"),
     ),
+    _inspect(
+        "support-bundle",
+        "Write an archive of a cluster's state and logs, for those who help. It only reads.",
+        "support_bundle:support_bundle",
+        Example("Write podpool-support-TIME.tar.gz", ""),
+        Example("Write a named file, with the logs of the last two hours", "-f bundle.tar.gz --since 2h"),
+        Option("file", "File to write. Default: podpool-support-TIME.tar.gz.", short="-f", env=False),
+        local("since", "Age of the oldest lines of logs.", "24h"),
+        Option("namespace", "Namespace of podpool's components.", "kube-system", short="-n", env=False),
+        Option("state", "Directory of the journal, if run on a node.", "/var/lib/podpool"),
+        description=(
+            "It has the objects of podpool's kinds, Nodes, Pods without environment and volumes, Events, logs, metrics "
+            "and readiness of the components, the state of the ledger, the findings of preflight, and a summary of the "
+            "journal on a node. It reads no Secrets, removes what looks like a token or password, and is limited to "
+            "64 MiB. manifest.json lists what could not be read."
+        ),
+        exit_codes=exit_codes("nothing could be read"),
+    ),
     command(
         "dashboard",
         "Serve a web page that shows a cluster's addresses live. It only reads.",
