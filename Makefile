@@ -11,7 +11,7 @@ COVERED := tests/core tests/whereabouts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs screenshots site lock clean
+.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs screenshots site image lock clean
 
 help: ## list the commands
 	@echo "podpool: IP address management for Kubernetes Pods"; echo
@@ -95,6 +95,9 @@ screenshots: .venv/.dev ## take the dashboard screenshots from a real podpool up
 
 site: .venv/.dev ## build docs/ as a static site in site/
 	@$(BIN)/python -m tools.site
+
+image: .venv/.dev ## build the container image for amd64 and arm64 in dist/
+	@$(BIN)/python -m tools.image build
 
 lock: .venv/.dev ## update the lock files from pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --group build $(LOCKED) -o requirements.lock

@@ -16,6 +16,7 @@ PACKAGES = {
     "ip": "iproute2",
     "nsenter": "util-linux",
     "ping": "iputils-ping",
+    "qemu-aarch64-static": "qemu-user-static",
     "runc": "runc",
     "setpriv": "util-linux",
     "unshare": "util-linux",

@@ -29,6 +29,7 @@ EXEMPT = {
     "podpool up --fresh --scarcity off --mode reactive": "the same",
     "make test": "runs this test",
     "make sim": "part of make test",
+    "make image": "tests/image builds the same image, under another label",
     "make soak SEEDS=10000-20000": "make sim with more seeds",
 }
 """Commands that no test runs, and why."""
