@@ -6,8 +6,10 @@ import msgspec
 import pytest
 
 from podpool.api.azure import NODE_NETWORK_CONFIGS, NetworkContainer
+from podpool.controller import node_reconciler
 from podpool.core.scaling import Scaler, target
-from podpool.ledger.messages import ReconcileRequest, SubnetGrowth
+from podpool.ledger.admin_messages import CreateTokenRequest, RotateTokenRequest
+from podpool.ledger.messages import ReconcileRequest, SubnetGrowth, TokenLimits
 from tests.controller.controller_env import SUBNET, ControllerEnv, ControllerEnvs, until
 from tests.kube.event_loops import run_in_loop
 
@@ -95,6 +97,35 @@ class TestReleasing:
             await env.request("n1", 1, released=tuple(names(first)))
             await env.wait_assigned("n1", 1)
             assert second == await env.nc("n2")
+
+
+class TestQuota:
+    @run_in_loop
+    async def test_what_the_quota_permits_is_granted_with_the_reason_and_more_after_a_rotation(
+        self, envs: ControllerEnvs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(node_reconciler, "LIMIT_RETRY", 0.2)
+        async with envs.create() as env:
+            await env.create_subnet()
+            await env.ledger.revoke_token("cluster")
+            limits = TokenLimits(max_addresses=6, max_network_containers=1)
+            made = CreateTokenRequest(name="cluster", limits=limits)
+            env.token = (await env.ledger.create_token(made)).secret or ""
+            env.start()
+            await env.join("n1")
+            await env.request("n1", 8, demand=8, waiting=5)
+            shown = await env.wait_assigned("n1", 5)
+            assert "NCUpdateSubnetFullError" == shown.status
+            assert "has reached its quota of 6 addresses in network vnet" in shown.status_reason
+            (event,) = await until(lambda: env.events("InsufficientAddresses"), "the Event is recorded")
+            assert "token rotate NAME --max-addresses" in event.note
+            await env.create_node("n2")
+            (event,) = await until(lambda: env.events("AllocationFailed"), "the Event is recorded")
+            assert "its quota is 1" in event.note
+            more = RotateTokenRequest(limits=TokenLimits(max_addresses=100, max_network_containers=2))
+            await env.ledger.rotate_token("cluster", more)
+            assert "" == (await env.wait_assigned("n1", 8)).status_reason
+            await env.wait_nc("n2")
 
 
 class TestFullSubnet:

@@ -1,12 +1,13 @@
 """The fair queue of a subnet that is short of addresses."""
 
+from fractions import Fraction
 from itertools import pairwise
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.domain.fair_shares import SKIPPED, Waiter, fair_shares
+from podpool.ledger.domain.fair_shares import SKIPPED, ClusterShare, Waiter, fair_shares
 from podpool.ledger.messages import DemandReport, NetworkContainerState
 from tests.ledger.harness import Leader, LedgerHarness, ids, item
 
@@ -77,6 +78,51 @@ def test_longest_waiting_pods_come_first(waiters: list[Waiter], free: int) -> No
     )
 
 
+@st.composite
+def clusters_of_waiters(draw: st.DrawFn) -> tuple[list[Waiter], dict[str, ClusterShare]]:
+    names = ("a", "b", "c")
+    clusters = {name: ClusterShare(draw(st.integers(0, 30)), draw(st.integers(1, 4))) for name in names}
+    found = [
+        Waiter(nc=number, cluster=draw(st.sampled_from(names)), pod_shortage=amount, pod_short_since=float(since))
+        for number, (amount, since) in enumerate(draw(st.lists(st.tuples(st.integers(1, 6), st.integers(0, 5)))))
+    ]
+    return found, clusters
+
+
+@given(clusters_of_waiters(), st.integers(0, 40))
+def test_no_cluster_gets_an_address_while_another_waits_with_less(
+    drawn: tuple[list[Waiter], dict[str, ClusterShare]], free: int
+) -> None:
+    """For its weight, and counted before the address: however much it requests, and however long it waits."""
+    waiting, clusters = drawn
+    shares = fair_shares(waiting, free, clusters)
+    assert sum(shares.values()) == min(free, sum(each.pod_shortage for each in waiting))
+    got = {name: sum(shares.get(each.nc, 0) for each in waiting if each.cluster == name) for name in clusters}
+    short = {name: sum(each.pod_shortage for each in waiting if each.cluster == name) for name in clusters}
+    for name, share in clusters.items():
+        for other, its in clusters.items():
+            if got[name] and got[other] < short[other]:
+                before = Fraction(share.held + got[name] - 1, share.weight)
+                assert before <= Fraction(its.held + got[other], its.weight), (name, other)
+
+
+@given(clusters_of_waiters(), st.integers(0, 40), st.integers(1, 50))
+def test_a_greedy_cluster_takes_nothing_from_one_below_its_share(
+    drawn: tuple[list[Waiter], dict[str, ClusterShare]], free: int, greed: int
+) -> None:
+    """More requests of the cluster that holds most for its weight change no share of another one that is lower."""
+    waiting, clusters = drawn
+    greedy = max(clusters, key=lambda name: Fraction(clusters[name].held, clusters[name].weight))
+    more = [Waiter(nc=100 + number, cluster=greedy, pod_shortage=9, pod_short_since=-1.0) for number in range(greed)]
+    before, after = fair_shares(waiting, free, clusters), fair_shares([*more, *waiting], free, clusters)
+    level = Fraction(clusters[greedy].held, clusters[greedy].weight)
+    for name, share in clusters.items():
+        own = [each.nc for each in waiting if each.cluster == name]
+        taken = sum(before.get(nc, 0) - after.get(nc, 0) for nc in own)
+        if name != greedy and taken > 0:
+            assert Fraction(share.held + sum(after.get(nc, 0) for nc in own) + 1, share.weight) > level
+
+
 @pytest.fixture
 def harness() -> LedgerHarness:
     harness = LedgerHarness()
@@ -102,6 +148,19 @@ def request(leader: Leader, name: str, state: NetworkContainerState, wanted: int
 
 
 def test_freed_addresses_are_set_aside_for_the_first_waiter_which_is_notified(harness: LedgerHarness) -> None:
+    leader = Leader(harness)
+    holder, first, second = full_subnet(leader, "hog", "first", "second")
+    assert 2 == request(leader, "first", first, 2)
+    harness.clock.now += 1
+    assert 2 == request(leader, "second", second, 2)
+    response = leader.reconcile(item("hog", holder, wanted=8, released=ids(holder)[:3]))
+    assert (first.nc_id, second.nc_id) == response.servable
+    assert 1 == request(leader, "second", second, 2)
+    assert 0 == request(leader, "first", first, 2)
+
+
+def test_freed_addresses_go_to_the_cluster_that_holds_less(harness: LedgerHarness) -> None:
+    """However long the Pods of the other one have waited."""
     leader, other = Leader(harness, "c1"), Leader(harness, "c2")
     second = other.node("second")
     first = leader.node("first")
@@ -110,9 +169,9 @@ def test_freed_addresses_are_set_aside_for_the_first_waiter_which_is_notified(ha
     harness.clock.now += 1
     assert 2 == request(other, "second", second, 2)
     response = leader.reconcile(item("hog", holder, wanted=8, released=ids(holder)[:3]))
-    assert (first.nc_id,) == response.servable
-    assert 1 == request(other, "second", second, 2)
-    assert 0 == request(leader, "first", first, 2)
+    assert (first.nc_id,) == response.servable, "one address is left for the larger cluster"
+    assert 1 == request(leader, "first", first, 2)
+    assert 0 == request(other, "second", second, 2)
 
 
 def test_waiting_pod_comes_before_an_older_buffer(harness: LedgerHarness) -> None:

@@ -31,7 +31,7 @@ def no_address_reason(
     if not_ready:
         return not_ready
     pool = state.pool
-    status = pool.nc.status if pool.nc else ""
+    status, reason = (pool.nc.status, pool.nc.status_reason) if pool.nc else ("", "")
     subnet = pool.nc.subnet_name if pool.nc else ""
     unprogrammed = sum(1 for _ in pool.pending_programming())
     pending = f", {unprogrammed} pending programming" if unprogrammed else ""
@@ -39,7 +39,7 @@ def no_address_reason(
     return (
         f"node {node} has no available address: it has {pool.granted} ({len(pool.assigned)} assigned, "
         f"{cooling_down} cooling down, {len(pool.pending_release)} pending release{pending}) and {request}; "
-        f"subnet {subnet or 'of this node'} answered {status or 'nothing yet'}{_advice(status)}"
+        f"subnet {subnet or 'of this node'} answered {status or 'nothing yet'}{_advice(status, reason)}"
     )
 
 
@@ -64,7 +64,9 @@ def fenced_reason(node: str, fence: Fence, settings: Settings) -> str:
     )
 
 
-def _advice(status: str) -> str:
+def _advice(status: str, reason: str) -> str:
+    if reason:
+        return f": {reason}"
     if status == "NCUpdateSubnetFullError":
         return ": the subnet is full; add addresses to it or run fewer Pods on it"
     return "" if status in ("", "NCUpdateSuccess") else ": see the log of podpool's controller"

@@ -120,6 +120,8 @@ class NetworkContainer(ApiStruct, frozen=True, kw_only=True):
     """Address of the Node."""
     status: str = ""
     """Result of the last change, such as `NCUpdateSuccess`."""
+    status_reason: str = ""
+    """Extension: why addresses are missing if it is not the subnet that lacks them, such as a quota."""
 
 
 class NetworkConfigStatus(ApiStruct, frozen=True, kw_only=True):

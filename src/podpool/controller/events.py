@@ -27,10 +27,10 @@ class ControllerEvents:
     def insufficient_addresses(self, node: Node, state: NetworkContainerState) -> None:
         """A node requested more addresses than its subnet has."""
         held = len(state.grants)
-        note = (
-            f"subnet {state.subnet} granted {held} of {held + state.shortage} requested addresses; more are"
-            f" granted when other nodes release some. If Pods wait, grow the subnet: `podpool ledger subnet grow`"
-        )
+        remedy = "If Pods wait, grow the subnet: `podpool ledger subnet grow`"
+        why = f"more are granted when other nodes release some. {remedy}"
+        granted = f"subnet {state.subnet} granted {held} of {held + state.shortage} requested addresses"
+        note = f"{granted}; {state.shortage_reason or why}"
         self._warn(NODES, node, reason="InsufficientAddresses", action="Allocate", note=note)
 
     def allocation_failed(self, node: Node, why: str) -> None:

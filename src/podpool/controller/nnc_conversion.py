@@ -166,6 +166,7 @@ def build_status(
         "version": state.version,
         "nodeIP": node.internal_address,
         "status": SUBNET_FULL if state.shortage else "NCUpdateSuccess",
+        **({"statusReason": state.shortage_reason} if state.shortage_reason else {}),
         **gateway,
     }
     return {
@@ -198,6 +199,7 @@ def status_is_current(
         and [each.name for each in shown.ip_assignments] == [grant.id for grant in state.grants]
         and (shown.status == SUBNET_FULL, status.status)
         == ((True, "Updating") if state.shortage else (False, "Updated"))
+        and shown.status_reason == (state.shortage_reason or "")
         and shown.node_ip == node.internal_address
         and (shown.subnet_address_space, shown.default_gateway) == (subnet.address_space, subnet.gateway)
         and (agent_report(nnc) is not None or _scaler(status.scaler) == subnet.scaler)

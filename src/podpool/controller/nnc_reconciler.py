@@ -27,12 +27,13 @@ from podpool.ledger.errors import (
     LedgerError,
     NotFound,
     OwnershipDisputed,
+    QuotaReached,
     SubnetDraining,
     SubnetFull,
 )
 from podpool.ledger.messages import NetworkContainerState, ReconcileItem, SubnetName
 
-PERMANENT = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid, Forbidden)
+PERMANENT = (SubnetFull, SubnetDraining, OwnershipDisputed, NotFound, Invalid, Forbidden, QuotaReached)
 """Ledger errors that a retry does not resolve soon: they are reported as an Event and in the NNC's status."""
 
 

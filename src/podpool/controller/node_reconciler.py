@@ -36,6 +36,9 @@ from podpool.runtime.logging import get_logger
 CACHE_DELAY = 1.0
 """Seconds after which a cache should show what a quorum read returned."""
 
+LIMIT_RETRY = 10.0
+"""Seconds after which a node that lacks addresses because of a quota or a scope requests them again."""
+
 log = get_logger(__name__)
 
 
@@ -86,9 +89,14 @@ class NodeReconciler:
                 nnc = await self._nnc_reconciler.patch(nnc, {"metadata": {"annotations": rejection}})
         record = self._allocations.for_node(node, nnc)
         subnet = record.state.subnet if record else subnet_of(node, self._settings)
-        if self._is_published(node, subnet):
-            await self._nnc_reconciler.reconcile(node, nnc, subnet)
-        return None
+        if not self._is_published(node, subnet):
+            return None
+        await self._nnc_reconciler.reconcile(node, nnc, subnet)
+        record = self._allocations.for_node(node, nnc)
+        if record is None or not record.state.shortage_reason:
+            return None
+        self._nnc_reconciler.resync([node.metadata.name])  # the ledger does not notify: it queues for nothing
+        return Requeue(after=LIMIT_RETRY)
 
     def _is_inconsistent(self, node: Node, nnc: NodeNetworkConfig) -> bool:
         unknown = bool(nnc.status.network_containers) and self._allocations.for_node(node, nnc) is None

@@ -143,6 +143,9 @@ def _node_exhausted(view: NodeView, subnet: SubnetView) -> Explanation:
     if subnet.draining:
         message = f", and subnet {subnet.name} is being drained."
         return message, f"Move the Node to another subnet, or `podpool ledger subnet reopen {subnet.name}`."
+    if view.limited_by:
+        message = f" and requested {view.pending} more: {view.limited_by}."
+        return message, "Ask the administrator of the ledger for a higher limit, or run fewer Pods in this cluster."
     if view.short:
         message = (
             f", requested {view.pending} more, and subnet {subnet.name} is full: of {subnet.capacity} addresses "

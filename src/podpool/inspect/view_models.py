@@ -124,6 +124,8 @@ class NodeView(ViewModel, frozen=True, kw_only=True):
     batch: int = 0
     short: bool = False
     """The subnet cannot grant the whole request now."""
+    limited_by: str = ""
+    """Why the request is not granted, if it is not the subnet that is full: a quota, or the scope of the token."""
     third_party: bool = False
     """Its agent is a third party's."""
     gone: bool = False
@@ -223,6 +225,7 @@ def node_view(
         waiting_pods=waiters,
         batch=report.batch if report else config.status.scaler.batch_size,
         short=pending > 0 and any(each.status == FULL for each in containers),  # the status is of an earlier request
+        limited_by=next((each.status_reason for each in containers if pending > 0 and each.status_reason), ""),
         third_party=report is None,
         gone=not there,
     )

@@ -1,6 +1,6 @@
 """Requests and responses of the administrative calls: subnet details, tokens, clusters, history."""
 
-from podpool.ledger.messages import LedgerMessage, SubnetGrowth, SubnetName, SubnetSpec, SubnetState
+from podpool.ledger.messages import LedgerMessage, SubnetGrowth, SubnetName, SubnetSpec, SubnetState, TokenLimits
 
 # Subnets
 
@@ -94,6 +94,7 @@ class CreateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
     """The networks (`vnet`) and subnets (`vnet.pods`) that it may use; None for all, also those created later."""
     lifetime: float | None = None
     """Seconds for which it is valid; None until it is revoked."""
+    limits: TokenLimits = TokenLimits()
 
 
 class RotateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
@@ -105,6 +106,7 @@ class RotateTokenRequest(LedgerMessage, frozen=True, kw_only=True):
     """The networks and subnets that the new token may use."""
     lifetime: float | None = None
     """Seconds for which the new token is valid; None until it is revoked."""
+    limits: TokenLimits | None = None
 
 
 class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
@@ -120,6 +122,7 @@ class TokenInfo(LedgerMessage, frozen=True, kw_only=True):
     expired: bool = False
     scope: tuple[str, ...] | None = None
     """The networks and subnets that it may use; None for all."""
+    limits: TokenLimits = TokenLimits()
     secret: str | None = None
     """Sent as `Authorization: Bearer ...`. Only its hash is stored."""
 

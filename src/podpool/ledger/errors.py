@@ -83,6 +83,10 @@ class SubnetFull(LedgerError, code="subnet-full", status=409):
     """No address is left, not even for a primary."""
 
 
+class QuotaReached(LedgerError, code="quota-reached", status=409):
+    """The cluster holds as much as its token permits: nothing more is granted to it."""
+
+
 class SubnetDraining(LedgerError, code="subnet-draining", status=409):
     """The subnet is draining: nothing is granted in it."""
 

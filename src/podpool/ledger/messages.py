@@ -65,6 +65,17 @@ class ErrorResponse(LedgerMessage, frozen=True, kw_only=True):
     field: str | None = None
 
 
+class TokenLimits(LedgerMessage, frozen=True, kw_only=True):
+    """The quota of a cluster in each network, and its weight while addresses are short."""
+
+    max_addresses: int | None = None
+    """Primaries included; None for no limit."""
+    max_network_containers: int | None = None
+    """None for no limit."""
+    priority: int = 1
+    """With 2 its share of a subnet without enough addresses is twice that of a cluster with 1."""
+
+
 # Reconcile
 
 
@@ -121,7 +132,7 @@ class NetworkContainerState(LedgerMessage, frozen=True, kw_only=True):
     shortage: int = 0
     """Secondaries wanted but not granted; the NC keeps its place in the fair queue."""
     shortage_reason: str | None = None
-    """Why they are not granted, if it is not the subnet that lacks them: the caller's scope."""
+    """Why they are not granted, if it is not the subnet that lacks them: a quota, or the scope of the token."""
     closed: bool = False
     """Closed for good: it holds nothing, and never will again."""
 

@@ -62,19 +62,49 @@ async def subnet_delete(context: LedgerContext, *, network_subnet: str) -> None:
     _show(context, await context.client.delete_subnet(_subnet(network_subnet)), lambda gone: [f"{gone.subnet} deleted"])
 
 
-async def token_create(
-    context: LedgerContext, *, name: str, cluster: str, admin: bool, allow: str, expires_in: str
+async def token_create(  # noqa: PLR0913  one for each option
+    context: LedgerContext,
+    *,
+    name: str,
+    cluster: str,
+    admin: bool,
+    allow: str,
+    expires_in: str,
+    max_addresses: str,
+    max_network_containers: str,
+    priority: str,
 ) -> None:
     """Create a token and print nothing but its secret, for a file."""
     scope, lifetime = _split(allow) or None, _lifetime(expires_in)
-    new = f.CreateTokenRequest(name=name, cluster=cluster or None, admin=admin, scope=scope, lifetime=lifetime)
+    limits = _limits(m.TokenLimits(), max_addresses, max_network_containers, priority)
+    of_cluster = cluster or None
+    new = f.CreateTokenRequest(
+        name=name, cluster=of_cluster, admin=admin, scope=scope, lifetime=lifetime, limits=limits
+    )
     _show(context, await context.client.create_token(new), _secret)
 
 
-async def token_rotate(context: LedgerContext, *, name: str, overlap: str, allow: str, expires_in: str) -> None:
+async def token_rotate(  # noqa: PLR0913  one for each option
+    context: LedgerContext,
+    *,
+    name: str,
+    overlap: str,
+    allow: str,
+    expires_in: str,
+    max_addresses: str,
+    max_network_containers: str,
+    priority: str,
+) -> None:
     """Create a token like another one, and print nothing but its secret, for a file."""
     scope, lifetime = _split(allow) or None, _lifetime(expires_in)
-    request = f.RotateTokenRequest(overlap=parse_duration(overlap, what="--overlap"), scope=scope, lifetime=lifetime)
+    limits = None
+    if max_addresses or max_network_containers or priority:
+        found = [each for each in (await context.client.tokens()).tokens if name in (each.name, each.id)]
+        former = max(found, key=lambda each: each.created_at).limits if found else m.TokenLimits()
+        limits = _limits(former, max_addresses, max_network_containers, priority)
+    request = f.RotateTokenRequest(
+        overlap=parse_duration(overlap, what="--overlap"), scope=scope, lifetime=lifetime, limits=limits
+    )
     _show(context, await context.client.rotate_token(name, request), _secret)
 
 
@@ -85,11 +115,11 @@ async def token_list(context: LedgerContext) -> None:
         rows = [
             (
                 *(each.name, _role(each), _token_state(each), each.expires_at or "never", _scope(each)),
-                *(each.id, each.created_at),
+                *(_shown_limits(each.limits), each.id, each.created_at),
             )
             for each in found.tokens
         ]
-        return [TextTable(("NAME", "CLUSTER", "STATE", "EXPIRES", "SCOPE", "ID", "CREATED"), rows, wide=1)]
+        return [TextTable(("NAME", "CLUSTER", "STATE", "EXPIRES", "SCOPE", "LIMITS", "ID", "CREATED"), rows, wide=1)]
 
     _show(context, await context.client.tokens(), render)
 
@@ -225,6 +255,28 @@ def _secret(token: f.TokenInfo) -> list[str]:
 
 def _lifetime(text: str) -> float | None:
     return parse_duration(text, what="--expires-in") if text else None
+
+
+def _limits(former: m.TokenLimits, addresses: str, ncs: str, priority: str) -> m.TokenLimits:
+    """Return limits with those that an option sets."""
+    return m.TokenLimits(
+        max_addresses=_quota(addresses, former.max_addresses, what="--max-addresses"),
+        max_network_containers=_quota(ncs, former.max_network_containers, what="--max-network-containers"),
+        priority=parse_count(priority, what="--priority") if priority else former.priority,
+    )
+
+
+def _quota(text: str, former: int | None, *, what: str) -> int | None:
+    if text == "unlimited":
+        return None
+    return parse_count(text, what=what) if text else former
+
+
+def _shown_limits(limits: m.TokenLimits) -> str:
+    words = [f"{limits.max_addresses} addresses"] if limits.max_addresses is not None else []
+    words += [f"{limits.max_network_containers} NCs"] if limits.max_network_containers is not None else []
+    words += [f"priority {limits.priority}"] if limits.priority != 1 else []
+    return ", ".join(words) or "none"
 
 
 def _token_state(token: f.TokenInfo) -> str:

@@ -30,6 +30,23 @@ _ALLOW = local(
     "Networks and subnets that it may use, such as vnet.pods,lab. Default: all, or with rotate as before.",
 )
 _EXPIRES_IN = local("expires-in", "How long it is valid, such as 2160h. Default: until it is revoked.")
+_LIMITS = (
+    local(
+        "max-addresses",
+        "How many addresses the cluster may hold in each network, primaries included, or unlimited. "
+        "Default: unlimited, or with rotate as before.",
+    ),
+    local(
+        "max-network-containers",
+        "How many nodes of the cluster may have addresses in each network, or unlimited. "
+        "Default: unlimited, or with rotate as before.",
+    ),
+    local(
+        "priority",
+        "Weight of the cluster while a subnet lacks addresses, from 1 to 100. "
+        "Default: 1, or with rotate as before.",
+    ),
+)
 _FILE = Argument("FILE", "Backup file.", "file")
 _EXCLUDE = local(
     "exclude",
@@ -125,11 +142,12 @@ COMMANDS = (
         "Create a token and print it. It is not shown again.",
         Example("Create the token of a cluster", "production > cluster-token"),
         Example("Create one for a subnet and a network", "staging --allow vnet.pods,lab > cluster-token"),
+        Example("Create one with a quota", "staging --max-addresses 500 --max-network-containers 40 > cluster-token"),
         Example("Create an admin token", "alice --admin > admin-token"),
         _TOKEN,
         local("cluster", "ID of the token's cluster. Default: the first cluster that uses it."),
         local("admin", "Create an admin token.", "false", Type.BOOLEAN),
-        *(_ALLOW, _EXPIRES_IN),
+        *(_ALLOW, _EXPIRES_IN, *_LIMITS),
         description="A cluster with this token sees and uses only the networks and subnets of --allow.",
     ),
     _admin(
@@ -139,9 +157,9 @@ COMMANDS = (
         Example("Let a cluster use other subnets", "production --allow vnet.pods,vnet.more > cluster-token"),
         _TOKEN,
         local("overlap", "How long the former token stays valid.", "24h"),
-        *(_ALLOW, _EXPIRES_IN),
-        description="The new token has the name, the cluster and, without --allow, the networks and subnets of the "
-        "former. Write it to the file that the controller reads (--ledger-token-file): it is read for each call.",
+        *(_ALLOW, _EXPIRES_IN, *_LIMITS),
+        description="The new token has the name, the cluster and, without their options, the subnets and limits of "
+        "the former. Write it to the file that the controller reads (--ledger-token-file): it is read for each call.",
     ),
     _admin("token list", "List the tokens of clusters and administrators.", Example("List tokens", "")),
     _admin(

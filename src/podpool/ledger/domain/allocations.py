@@ -15,8 +15,9 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.ledger.domain.address_block import PRIMARY, UNUSED, Block
+from podpool.ledger.domain.cluster_usage import changed_usage
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import NcRow, SubnetRow, stamp
+from podpool.ledger.domain.rows import ClusterUse, NcRow, SubnetRow, stamp
 from podpool.ledger.domain.scaling_policy import reservations
 from podpool.runtime.entropy import uuid_text
 
@@ -61,6 +62,8 @@ class Allocations:
         self._blocks: dict[int, Block] = {}
         self._dirty: dict[int, None] = {}
         self._current_block: int | None = None
+        self._use_changes: dict[str, tuple[int, int]] = {}
+        """By cluster: NCs and addresses that it has gained since the row was read."""
         self.changed = False
 
     @property
@@ -72,6 +75,10 @@ class Allocations:
     def available(self) -> int:
         """How many can be granted now as secondaries: some are reserved for primaries; none while draining."""
         return 0 if self.subnet.draining else max(0, self.free - self.subnet.spec.reserved_for_primaries)
+
+    def use(self, cluster: str) -> ClusterUse:
+        """Return what a cluster has of the subnet now."""
+        return changed_usage(self.subnet.usage or {}, self._use_changes).get(cluster, ClusterUse())
 
     def held(self, nc: NcRow) -> list[AllocatedAddress]:
         """Return the addresses of an NC, in order."""
@@ -119,6 +126,7 @@ class Allocations:
         block = self._block(number)
         self._free(number, slot, since=self._stamp(cooled_seconds))
         self.subnet = replace(self.subnet, held=self.subnet.held - 1, released=self.subnet.released + 1)
+        self._count_use(nc.cluster, held=-1)
         if any(block.owned_by(nc.number)):
             return nc
         return replace(nc, blocks=tuple(each for each in nc.blocks if each != number))
@@ -155,6 +163,8 @@ class Allocations:
             return
         self.changed = True
         self.repo.put_nc(after)
+        was_open, is_open = before is not None and before.load is not None, after.load is not None
+        self._count_use(after.cluster, ncs=is_open - was_open)
         subnet = self.subnet
         totals, ncs = list(subnet.totals), subnet.network_containers
         for row, sign in ((before, -1), (after, +1)):
@@ -172,7 +182,10 @@ class Allocations:
         )
 
     def flush(self) -> None:
-        """Write the changed blocks."""
+        """Write the changed blocks, and the usage of clusters into the row."""
+        if self.subnet.usage is not None and self._use_changes:
+            self.subnet = replace(self.subnet, usage=changed_usage(self.subnet.usage, self._use_changes))
+        self._use_changes = {}
         self.changed |= bool(self._dirty)
         for number in self._dirty:
             self.repo.put_block(self.subnet.number, number, self._blocks[number])
@@ -188,11 +201,16 @@ class Allocations:
         self._dirty[number] = None
         subnet = self.subnet
         self.subnet = replace(subnet, held=subnet.held + count, granted=subnet.granted + count)
+        self._count_use(nc.cluster, held=count)
         if number in nc.blocks:
             return nc
         blocks = list(nc.blocks)
         insort(blocks, number)
         return replace(nc, blocks=tuple(blocks))
+
+    def _count_use(self, cluster: str, *, ncs: int = 0, held: int = 0) -> None:
+        before = self._use_changes.get(cluster, (0, 0))
+        self._use_changes[cluster] = before[0] + ncs, before[1] + held
 
     def _find_free(self, nc: NcRow, count: int) -> tuple[int, list[int]]:
         """Return free slots that have cooled down for the level in force, else for the shortest."""

@@ -16,10 +16,12 @@ from podpool.ledger.domain.allocations import AllocatedAddress, Allocations, eve
 from podpool.ledger.domain.fair_shares import SKIPPED, fair_shares
 from podpool.ledger.domain.item_validation import check_item
 from podpool.ledger.domain.mass_loss_breaker import breaker_error
+from podpool.ledger.domain.quota import Quota
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.row_to_message import nc_state, subnet_state
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, NcRow, SubnetRow
 from podpool.ledger.domain.subnet_reevaluation import (
+    cluster_shares,
     is_frozen,
     reevaluate,
     servable,
@@ -74,7 +76,7 @@ class SubnetTransaction:
     @cached_property
     def _servable(self) -> list[NcRow]:
         available = 0 if self.state.frozen else self.allocations.available
-        return servable(self.repo, self.allocations.subnet, available=available)
+        return servable(self.allocations, available=available)
 
 
 class AllocatorItem:
@@ -88,6 +90,8 @@ class AllocatorItem:
         self.granted: list[AllocatedAddress] = []
         self.released: list[AllocatedAddress] = []
         self.error: LedgerError | None = None
+        self.quota: int | None = None
+        """How many more addresses the quota of its cluster permits it; None without a limit."""
 
     @property
     def secondaries(self) -> int:
@@ -96,7 +100,16 @@ class AllocatorItem:
 
     @property
     def shortage(self) -> int:
-        """How many more it wants."""
+        """How many more it wants, and may get."""
+        return self._wanted if self.quota is None else min(self._wanted, self.quota)
+
+    @property
+    def quota_shortage(self) -> int:
+        """How many more it wants, and may not get."""
+        return self._wanted - self.shortage
+
+    @property
+    def _wanted(self) -> int:
         return max(0, self.nc.wanted - self.secondaries) if self.nc else 0
 
     @property
@@ -108,12 +121,14 @@ class AllocatorItem:
 class Allocator:
     """The part of a request that concerns one subnet."""
 
-    def __init__(self, subnet: SubnetTransaction, *, cluster: ClusterRow, rng: random.Random) -> None:
+    def __init__(self, subnet: SubnetTransaction, *, cluster: ClusterRow, quota: Quota, rng: random.Random) -> None:
         self.repo = subnet.repo
         self.allocations = subnet.allocations
         self.events: list[AllocationEvent] = []
         self._subnet = subnet
         self._cluster = cluster
+        self._quota = quota
+        self._opened_ncs = 0
         self._breaker_error = breaker_error(cluster)
         self._rng = rng
 
@@ -194,18 +209,20 @@ class Allocator:
             nc = self.allocations.release(nc, held, cooled_seconds=item.cooled_seconds)
             each.released.append(held)
             each.held.remove(held)
-        each.nc = self._updated(nc, item)
+        each.nc = self._updated(nc, each)
 
     def _allocate_primary(self, each: AllocatorItem) -> None:
         """Open an NC, or allocate the primary of one that has lost it."""
         if each.item.node_gone or any(held.primary for held in each.held):
             return
-        error = self._primary_error()
+        error = self._primary_error() or (self._quota.error(opened=self._opened_ncs) if each.nc is None else None)
         if error is not None:
             if each.nc is None:  # an open NC continues without, and gets one later
                 each.error = error
             return
-        nc = each.nc or self._updated(self._opened(each.item), each.item)
+        if each.nc is not None and self._quota.addresses_left == 0:
+            return
+        nc = each.nc or self._updated(self._opened(each.item), each)
         each.nc, allocated = self.allocations.allocate(nc, [PRIMARY])
         each.held += allocated
         each.granted += allocated
@@ -222,6 +239,7 @@ class Allocator:
 
     def _opened(self, item: ReconcileItem) -> NcRow:
         subnet = self.allocations.subnet
+        self._opened_ncs += 1
         self.repo.add_member((self._cluster.id, subnet.spec.network, subnet.spec.name))
         return self.repo.add_nc(
             NcRow(
@@ -234,14 +252,18 @@ class Allocator:
             )
         )
 
-    def _updated(self, nc: NcRow, item: ReconcileItem) -> NcRow:
-        """Return an NC with the fields of its item."""
+    def _updated(self, nc: NcRow, each: AllocatorItem) -> NcRow:
+        """Return an NC with the fields of its item; what its quota does not permit is not projected."""
+        item, left = each.item, self._quota.addresses_left
         if item.node_gone:
             return nc.close()
+        if left is not None:
+            item = replace(item, maximum=max(1, min(item.maximum, each.secondaries + left)))
         return replace(with_request(self.allocations, nc, item), notified_at=None)
 
     def _top_up(self, items: Sequence[AllocatorItem], *, present: Collection[int]) -> None:
         """Grant each NC its share, and record what it lacks."""
+        self._apply_quota(items)
         subnet, available = self.allocations.subnet, 0 if self._subnet.frozen else self.allocations.available
         shortages = [each.shortage for each in items]
         enough = not (subnet.pod_shortage or subnet.buffer_shortage) and sum(shortages) <= available
@@ -252,6 +274,15 @@ class Allocator:
             each.held += allocated
             each.granted += allocated
 
+    def _apply_quota(self, items: Sequence[AllocatorItem]) -> None:
+        """Limit what each NC wants to its share of what the cluster may still get."""
+        left = self._quota.addresses_left
+        if left is None or sum(each.shortage for each in items) <= left:
+            return
+        shares = fair_shares([waiter_of(self._with_shortage(each, granted=0), requesting=True) for each in items], left)
+        for each in items:
+            each.quota = shares.get(each.nc.number, 0) if each.nc else 0
+
     def _shares(self, items: Sequence[AllocatorItem], *, available: int, present: Collection[int]) -> list[int]:
         """Divide the available addresses among requesting and waiting NCs; returns the share of each item.
 
@@ -261,7 +292,8 @@ class Allocator:
         waiting = waiting_ncs(self.repo, self.allocations.subnet, limit=limit) if available else {}
         others = [waiter_of(nc) for nc in waiting.values() if nc.number not in present]
         requesting = [waiter_of(self._with_shortage(each, granted=0), requesting=True) for each in items]
-        shares = fair_shares([*others, *requesting], available)
+        waiters = [*others, *requesting]
+        shares = fair_shares(waiters, available, cluster_shares(self.allocations, waiters))
         return [shares.get(waiter.nc, 0) for waiter in requesting]
 
     def _with_shortage(self, each: AllocatorItem, *, granted: int) -> NcRow:
@@ -280,6 +312,7 @@ class Allocator:
             served=nc.served + granted if nc.report else 0,
             pod_shortage=for_pods,
             pod_short_since=_since(nc.pod_short_since, self.allocations.now) if for_pods else None,
+            quota_shortage=each.quota_shortage,
             buffer_shortage=for_buffer,
             buffer_short_since=_since(nc.buffer_short_since, self.allocations.now) if for_buffer else None,
         )

@@ -12,6 +12,7 @@ from itertools import product
 
 from msgspec.structs import replace
 
+from podpool.ledger.domain.quota import limits_of
 from podpool.ledger.domain.repository import Membership, Repository
 from podpool.ledger.domain.rows import ClusterRow
 from podpool.ledger.errors import InventoryRequired, LedgerError, StaleTerm
@@ -28,7 +29,8 @@ def open_term(repo: Repository, request: OpenTermRequest, *, time: float) -> Ter
     revision = repo.advance_revision()
     cluster = repo.cluster(id_) or ClusterRow(id=id_, epoch=repo.epoch)
     term = max(request.known_term + 1, cluster.term + 1, revision)
-    repo.put_cluster(replace(cluster, term=term, number=0, open=True))
+    limits = limits_of(repo, id_, former=cluster.limits)
+    repo.put_cluster(replace(cluster, term=term, number=0, open=True, limits=limits))
     repo.log(at=time, cluster=id_, kind=f"term {term}", events=())
     return Term(term=term, revision=revision, inventory_required=cluster.epoch < repo.epoch)
 

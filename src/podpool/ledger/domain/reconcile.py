@@ -18,8 +18,9 @@ from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger.domain.allocator import Allocator, SubnetTransaction
 from podpool.ledger.domain.fencing import check_recovered
 from podpool.ledger.domain.mass_loss_breaker import check_losses
+from podpool.ledger.domain.quota import Quota
 from podpool.ledger.domain.repository import Repository
-from podpool.ledger.domain.rows import AllocationEvent, ClusterRow
+from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, ClusterUse
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import (
     NetworkContainerResult,
@@ -92,7 +93,8 @@ class _ReconcileBatch:
             if subnet is None:
                 results.update(dict.fromkeys(indices, _no_subnet(name)))
                 continue
-            allocator = Allocator(subnet, cluster=cluster, rng=self._rng)
+            quota = Quota(cluster, subnet.allocations, elsewhere=self._use_elsewhere(cluster, name))
+            allocator = Allocator(subnet, cluster=cluster, quota=quota, rng=self._rng)
             items = [request.items[index] for index in indices]
             outcomes = allocator.reconcile(items) if new else allocator.show(items)
             results.update(zip(indices, outcomes, strict=True))
@@ -125,6 +127,18 @@ class _ReconcileBatch:
             servable=tuple(id_ for subnet in subnets for id_ in subnet.servable(request.cluster)),
             changed=processed.new,
         )
+
+    def _use_elsewhere(self, cluster: ClusterRow, name: SubnetName) -> ClusterUse:
+        """Return what a cluster with a quota has in the other subnets of a network."""
+        limits = cluster.limits
+        if limits.max_addresses is None and limits.max_network_containers is None:
+            return ClusterUse()
+        found = []
+        for row in self._repo.subnets(network=name.network):
+            subnet = self._subnets.get(row.name)
+            use = subnet.allocations.use(cluster.id) if subnet else (row.usage or {}).get(cluster.id, ClusterUse())
+            found += [use] if row.name != name else []
+        return ClusterUse(sum(use.network_containers for use in found), sum(use.held for use in found))
 
     def _subnet(self, name: SubnetName) -> SubnetTransaction | None:
         if name not in self._subnets:

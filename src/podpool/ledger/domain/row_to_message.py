@@ -5,6 +5,7 @@ from operator import attrgetter
 
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.ledger_time import timestamp
+from podpool.ledger.domain.quota import address_reason
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import reserved, scaler_of
@@ -16,6 +17,9 @@ def nc_state(
     allocations: Allocations, nc: NcRow, held: Iterable[AllocatedAddress] | None = None
 ) -> NetworkContainerState:
     """Return the addresses of an NC."""
+    quota = ""
+    if nc.quota_shortage:
+        quota = address_reason(allocations.repo.cluster(nc.cluster), allocations.subnet.spec.network)
     addresses = sorted(allocations.held(nc) if held is None else held, key=attrgetter("address"))
     return NetworkContainerState(
         nc_id=nc.id,
@@ -23,7 +27,8 @@ def nc_state(
         version=nc.version,
         primary=next((each.text for each in addresses if each.primary), ""),
         grants=tuple([Grant(id=each.id, address=each.text) for each in addresses if each.id]),
-        shortage=nc.pod_shortage + nc.buffer_shortage,
+        shortage=nc.pod_shortage + nc.buffer_shortage + nc.quota_shortage,
+        shortage_reason=quota or None,
         closed=nc.closed,
     )
 

@@ -14,12 +14,21 @@ from podpool.core.demand_from_request import InferredDemand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.address_block import UNUSED
 from podpool.ledger.domain.subnet_layout import SubnetLayout, subnet_layout
-from podpool.ledger.messages import DemandReport, SubnetGrowth, SubnetName, SubnetSpec
+from podpool.ledger.messages import DemandReport, SubnetGrowth, SubnetName, SubnetSpec, TokenLimits
 
 _encoder = msgspec.json.Encoder()
 
 _MAX_CLOCK_SKEW = 300.0
 """Seconds. A clock that is further behind was set back; less is the skew between two replicas."""
+
+
+class ClusterUse(msgspec.Struct, frozen=True, array_like=True):
+    """What one cluster has of a subnet."""
+
+    network_containers: int = 0
+    """Open NCs."""
+    held: int = 0
+    """Addresses, primaries included."""
 
 
 class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +62,8 @@ class SubnetRow(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses that all NCs will hold, for each scaler of the ladder."""
     network_containers: int = 0
     """Open NCs, in all clusters."""
+    usage: dict[str, ClusterUse] | None = None
+    """What each cluster has; None in a row of an earlier version, until the ledger starts (`cluster_usage`)."""
     unsettled: int = 0
     """Third-party NCs whose request may not reflect the scaler yet."""
     reinterpret_at: float | None = None
@@ -166,6 +177,8 @@ class NcRow(msgspec.Struct, frozen=True, kw_only=True):
     """Since when its Pods wait, see `fair_queue`."""
     buffer_shortage: int = 0
     buffer_short_since: float | None = None
+    quota_shortage: int = 0
+    """Addresses that it lacks because its cluster has reached its quota; it does not queue for them."""
     notified_at: float | None = None
     """When it was first notified since its last request that addresses are available."""
     closed: bool = False
@@ -185,6 +198,7 @@ class NcRow(msgspec.Struct, frozen=True, kw_only=True):
             "served": 0,
             "load": None,
             "inferred": None,
+            "quota_shortage": 0,
         }
         no_shortage = {"pod_shortage": 0, "pod_short_since": None, "buffer_shortage": 0, "buffer_short_since": None}
         return msgspec.structs.replace(self, closed=True, notified_at=None, **no_request, **no_shortage)
@@ -203,6 +217,8 @@ class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
     """When NCs were recently released because their nodes were gone, see `mass_loss_breaker`."""
     breaker_open_since: float | None = None
     """Since when the circuit breaker is open."""
+    limits: TokenLimits = TokenLimits()
+    """Of its newest token, see `cluster_limits`."""
     loss_confirmed_until: float | None = None
     """Until when an operator's confirmation keeps it closed."""
 
@@ -302,6 +318,7 @@ class TokenRow(msgspec.Struct, frozen=True, kw_only=True):
     """The ledger time from which on it is invalid."""
     scope: tuple[str, ...] | None = None
     """The networks and subnets that it may use, see `token_scope`; None for all."""
+    limits: TokenLimits = TokenLimits()
 
 
 class AuditRow(msgspec.Struct, frozen=True, kw_only=True):

@@ -18,6 +18,7 @@ from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.change_feed import ChangeFeed
+from podpool.ledger.domain.cluster_usage import count_missing
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_events, record_pods, trim
 from podpool.ledger.domain.ledger_time import LedgerClock
@@ -126,6 +127,7 @@ class LedgerService:
         """Begin recovery if the database was rolled back."""
         await self._store.begin(self._recover)
         await self._store.write(self._clock.save)
+        await self._store.write(count_missing)
 
     def _recover(self, repo: Repository, rollback: Rollback) -> None:
         log.warning(
@@ -133,6 +135,7 @@ class LedgerService:
             revision=rollback.revision,
         )
         begin_recovery(repo, floor=rollback.revision, members=rollback.members, time=self._clock.now(repo))
+        count_missing(repo)  # a backup of an earlier version may have been restored
 
     async def run(self) -> None:
         """Run the timers until cancelled."""

@@ -5,13 +5,15 @@ exhaustion are decided. If the scaler changes, the demand of third-party NCs is 
 reflect the old scaler for a while.
 """
 
+from collections.abc import Sequence
+
 from msgspec.structs import replace
 
 from podpool.core.batch_ladder import Load
 from podpool.core.demand_from_request import infer_demand
 from podpool.core.scaling import Scaler
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.fair_shares import NOTICE_TIMEOUT, SKIPPED, Waiter, fair_shares
+from podpool.ledger.domain.fair_shares import NOTICE_TIMEOUT, SKIPPED, ClusterShare, Waiter, fair_shares
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import NcRow, SubnetRow
 from podpool.ledger.domain.scaling_policy import decide_scaling, scaler_of
@@ -84,16 +86,31 @@ def reevaluate(allocations: Allocations, *, before: SubnetRow) -> None:
         allocations.repo.put_subnet(allocations.subnet)
 
 
-def servable(repo: Repository, subnet: SubnetRow, *, available: int) -> list[NcRow]:
+def servable(allocations: Allocations, *, available: int) -> list[NcRow]:
     """Return the NCs that would be granted addresses now, in order of the queue."""
-    rows = waiting_ncs(repo, subnet, limit=available) if available > 0 else {}
-    return [rows[number] for number in fair_shares(map(waiter_of, rows.values()), available)] if rows else []
+    rows = waiting_ncs(allocations.repo, allocations.subnet, limit=available) if available > 0 else {}
+    waiters = [waiter_of(nc) for nc in rows.values()]
+    shares = fair_shares(waiters, available, cluster_shares(allocations, waiters)) if rows else {}
+    return [rows[number] for number in shares]
+
+
+def cluster_shares(allocations: Allocations, waiters: Sequence[Waiter]) -> dict[str, ClusterShare]:
+    """Return what the clusters of these waiters hold, and their weights."""
+    clusters = {waiter.cluster for waiter in waiters}
+    if len(clusters) < 2:
+        return {}
+    rows = {cluster: allocations.repo.cluster(cluster) for cluster in clusters}
+    return {
+        cluster: ClusterShare(allocations.use(cluster).held, row.limits.priority if row else 1)
+        for cluster, row in rows.items()
+    }
 
 
 def waiter_of(nc: NcRow, *, requesting: bool = False) -> Waiter:
     """Return an NC's place in the queue."""
     return Waiter(
         nc=nc.number,
+        cluster=nc.cluster,
         pod_shortage=nc.pod_shortage,
         pod_short_since=nc.pod_short_since,
         buffer_shortage=nc.buffer_shortage,
@@ -103,7 +120,12 @@ def waiter_of(nc: NcRow, *, requesting: bool = False) -> Waiter:
 
 
 def waiting_ncs(repo: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NcRow]:
-    """Return the waiting NCs by number: as many as can have a share of so many addresses."""
+    """Return the waiting NCs by number: at least those that can have a share of so many addresses.
+
+    With several clusters these are not only the first ones.
+    """
+    if len(subnet.usage or ()) > 1:
+        limit = max(limit, subnet.pod_shortage, subnet.buffer_shortage)
     rows = repo.waiting_for_pods(subnet.number, limit) if subnet.pod_shortage else []
     rows += repo.waiting_for_buffer(subnet.number, limit) if subnet.buffer_shortage else []
     return {row.number: row for row in rows}
@@ -114,7 +136,7 @@ def _notify(allocations: Allocations) -> None:
     subnet, now = allocations.subnet, allocations.now
     if not (subnet.pod_shortage or subnet.buffer_shortage) or is_frozen(allocations.repo, subnet, now):
         return
-    for nc in servable(allocations.repo, subnet, available=allocations.available):
+    for nc in servable(allocations, available=allocations.available):
         if nc.notified_at is None and SKIPPED not in (nc.pod_short_since, nc.buffer_short_since):
             allocations.save(nc, replace(nc, notified_at=now))
             expires_at = allocations.subnet.notice_expires_at or now + NOTICE_TIMEOUT

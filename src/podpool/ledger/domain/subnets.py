@@ -164,7 +164,7 @@ def _checked(spec: SubnetSpec) -> SubnetRow:
     if spec.cooldown_roomy > MAX_COOLDOWN:
         raise InvalidInput("cooldown_roomy", spec.cooldown_roomy, f"must be at most {show_duration(MAX_COOLDOWN)}")
     subnet_layout(spec.cidr, spec.gateway, spec.excluded_ranges)
-    row = SubnetRow(number=0, spec=spec)
+    row = SubnetRow(number=0, spec=spec, usage={})
     return replace(row, totals=(0,) * len(scaler_ladder(row)))
 
 

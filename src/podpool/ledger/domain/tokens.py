@@ -17,10 +17,12 @@ from msgspec.structs import replace
 
 from podpool.ledger.admin_messages import CreateTokenRequest, RotateTokenRequest, TokenInfo
 from podpool.ledger.domain.ledger_time import timestamp
+from podpool.ledger.domain.quota import check_limits, refresh_limits
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.domain.token_scope import check_entries
 from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound
+from podpool.ledger.messages import TokenLimits
 
 _NO_TOKEN = TokenRow(id="", name="", digest=bytes(32), created_at=0.0, revoked=True)
 _MAX_NAME_LENGTH = 253
@@ -57,8 +59,7 @@ def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, 
         raise Invalid(f"the token's name must have 1 to {_MAX_NAME_LENGTH} characters", field="name")
     if request.cluster is not None and (request.admin or not request.cluster):
         raise Invalid("an admin token has no cluster, and a cluster's UID is not empty", field="cluster")
-    if request.admin and request.scope is not None:
-        raise Invalid("an admin token has no scope: it manages all networks", field="scope")
+    _check_admin(request, admin=request.admin)
     if any(row.name == request.name for row in valid_tokens(repo, time=time)):
         raise Conflict(f"token {request.name} exists: rotate or revoke it, or choose another name", field="name")
     row = TokenRow(
@@ -70,6 +71,7 @@ def create_token(repo: Repository, request: CreateTokenRequest, *, secret: str, 
         cluster=request.cluster,
         expires_at=_expiry(request.lifetime, time=time),
         scope=check_entries(request.scope),
+        limits=check_limits(request.limits),
     )
     return _add(repo, row, "created", secret=secret, time=time)
 
@@ -85,8 +87,7 @@ def rotate_token(repo: Repository, name: str, request: RotateTokenRequest, *, se
             f"token {latest.name} was not used yet, so that its cluster is not known: revoke it, and create another"
         )
         raise Conflict(unbound, field="token")
-    if latest.admin and request.scope is not None:
-        raise Invalid("an admin token has no scope: it manages all networks", field="scope")
+    _check_admin(request, admin=latest.admin)
     end = time + request.overlap
     for row in former:
         if row.expires_at is None or row.expires_at > end:
@@ -98,6 +99,7 @@ def rotate_token(repo: Repository, name: str, request: RotateTokenRequest, *, se
         created_at=time,
         expires_at=_expiry(request.lifetime, time=time),
         scope=latest.scope if request.scope is None else check_entries(request.scope),
+        limits=latest.limits if request.limits is None else check_limits(request.limits),
     )
     return _add(repo, row, "rotated", secret=secret, time=time)
 
@@ -152,7 +154,15 @@ def token_info(repo: Repository, row: TokenRow, *, time: float) -> TokenInfo:
         expires_at=None if row.expires_at is None else timestamp(repo, row.expires_at),
         expired=not row.revoked and not is_valid(row, time=time),
         scope=row.scope,
+        limits=row.limits,
     )
+
+
+def _check_admin(request: CreateTokenRequest | RotateTokenRequest, *, admin: bool) -> None:
+    if admin and request.scope is not None:
+        raise Invalid("an admin token has no scope: it manages all networks", field="scope")
+    if admin and request.limits not in (None, TokenLimits()):
+        raise Invalid("an admin token has no limits: it holds no addresses", field="limits")
 
 
 def _named(repo: Repository, name: str, *, time: float) -> list[TokenRow]:
@@ -191,6 +201,7 @@ def _add(repo: Repository, row: TokenRow, change: str, *, secret: str, time: flo
 def _put(repo: Repository, row: TokenRow, change: str, *, time: float) -> None:
     repo.advance_revision()
     repo.put_token(row)
+    refresh_limits(repo, row.cluster)
     repo.log(at=time, cluster=row.cluster or "", kind=f"token {row.name} {change}", events=())
 
 

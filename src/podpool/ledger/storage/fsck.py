@@ -48,6 +48,7 @@ class _Recount:
         self.subnets: dict[int, SubnetRow] = {}
         self.ncs: dict[int, NcRow] = {}
         self.held: Counter[int] = Counter()
+        self._held_by: Counter[int] = Counter()
         self._cooling: defaultdict[int, Counter[int]] = defaultdict(Counter)
         self._blocks: defaultdict[int, list[int]] = defaultdict(list)
         self._primaries: Counter[int] = Counter()
@@ -99,6 +100,7 @@ class _Recount:
 
     def _count_held(self, subnet: SubnetRow, block: int, owner: int, grant: bytes) -> None:
         self.held[subnet.number] += 1
+        self._held_by[owner] += 1
         if block not in self._blocks[owner][-1:]:
             self._blocks[owner].append(block)
         if grant == PRIMARY:
@@ -129,7 +131,9 @@ class _Recount:
         loads = [row.load for row in ncs if row.load is not None]
         totals = [sum(load.reservation(scaler) for load in loads) for scaler in scaler_ladder(subnet)]
         cooling = {since: count for since, count in subnet.cooling if since > subnet.reusable_stamp}
+        use = {cluster: (each.network_containers, each.held) for cluster, each in (subnet.usage or {}).items()}
         for what, stored, counted in (
+            ("network containers and addresses, by cluster", use, self._use(ncs) if subnet.usage is not None else {}),
             ("held addresses", subnet.held, self.held[number]),
             ("open network containers", subnet.network_containers, sum(not row.closed for row in ncs)),
             ("addresses cooling down, by stamp", cooling, dict(self._cooling[number])),
@@ -141,6 +145,15 @@ class _Recount:
         ):
             if stored != counted:
                 yield f"subnet {subnet.name}: {what}: stored {stored}, counted {counted}"
+
+    def _use(self, ncs: Iterable[NcRow]) -> dict[str, tuple[int, int]]:
+        """Count the open network containers and the addresses of each cluster."""
+        found: dict[str, tuple[int, int]] = {}
+        for row in ncs:
+            if not row.closed:
+                count, held = found.get(row.cluster, (0, 0))
+                found[row.cluster] = count + 1, held + self._held_by[row.number]
+        return found
 
     def _nc_faults(self, number: int, nc: NcRow) -> Iterator[str]:
         blocks, primaries = sorted(self._blocks[number]), self._primaries[number]
