@@ -33,7 +33,10 @@ printf '%s\n' "${{COMPREPLY[@]}}"
 CASES: dict[str, set[str]] = {
     "podpool sta": {"status"},
     "podpool history ": {"pod", "node", "address"},
-    "podpool ledger ": {"serve", "subnet", "token", "cluster", "history", "backup", "restore", "check", "recovery"},
+    "podpool ledger ": {
+        *("serve", "subnet", "token", "cluster", "history", "audit-log", "apply", "export"),
+        *("backup", "restore", "check", "recovery"),
+    },
     "podpool ledger subnet ": {"create", "list", "show", "grow", "drain", "reopen", "delete"},
     "podpool ledger subnet list -o ": {"table", "wide", "json", "yaml"},
     "podpool ledger subnet create --ex": {"--exclude"},

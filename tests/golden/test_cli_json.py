@@ -9,8 +9,11 @@ import msgspec
 import pytest
 
 from podpool.cli.commands import adopt, journal
+from podpool.cli.commands.ledger_file import ApplyReport
 from podpool.cli.commands.status import ItemList, SliceList
 from podpool.cli.commands.support_bundle import BundleResult
+from podpool.cli.ledger_file.export import exported
+from podpool.cli.ledger_file.plan import LedgerAction
 from podpool.cli.output import Printer
 from podpool.cli.spec import COMMANDS
 from podpool.cli.spec.model import Output
@@ -73,6 +76,8 @@ def answers() -> dict[str, Any]:
         "status, controller": sample(Leader),
         "status, each reason": sample(HealthReason),
         "support-bundle": sample(BundleResult),
+        "ledger apply": sample(ApplyReport),
+        "ledger export": exported([sample(forms.SubnetDetails)], [sample(forms.TokenInfo)]),
         "preflight": sample(PreflightReport),
     }
 
@@ -102,6 +107,7 @@ def test_words_for_programs() -> None:
             "trouble": list(Problem),
             "output": list(Output),
             "severity": list(Severity),
+            "action": list(LedgerAction),
             "audit code": codes,
             "audit code after `pool-`, in upper case": pools,
         },

@@ -232,6 +232,32 @@ COMMANDS = (
         "`podpool ledger recovery status` lists such addresses with their network containers.",
     ),
     command(
+        "ledger apply",
+        "Change the ledger's subnets and tokens to those of a file. A repetition changes nothing.",
+        "ledger_file:apply",
+        Example("Show what would change", "-f ledger.yaml --dry-run"),
+        Example("Apply a file", "-f ledger.yaml"),
+        Example("Also drain and delete subnets, and revoke tokens, that are not in it", "-f ledger.yaml --prune"),
+        Option("file", "YAML file with `subnets` and `tokens`.", "ledger.yaml", short="-f", env=False),
+        local("dry-run", "Print the changes, and make none.", "false", Type.BOOLEAN),
+        local("prune", "Also remove what is not in the file.", "false", Type.BOOLEAN),
+        *(*shared.LEDGER_CONNECTION, *PRINTED),
+        description="Subnets are created, grown, drained and reopened; what else differs is an error that names field "
+        "and line. `podpool ledger export` writes the file of a ledger. Of lists that are not in the file nothing is "
+        "changed. A pruned subnet is drained first, and deleted by a later run when it is empty.",
+        session=Session.LEDGER,
+        exit_codes=REFUSED,
+    ),
+    command(
+        "ledger export",
+        "Print the ledger's subnets and tokens as a file for `podpool ledger apply`.",
+        "ledger_file:export",
+        Example("Write a file", "> ledger.yaml"),
+        *(*shared.LEDGER_CONNECTION, shared.MANIFEST_OUTPUT),
+        session=Session.LEDGER,
+        exit_codes=REFUSED,
+    ),
+    command(
         "ledger backup",
         "Copy the database to a file, which is replaced if it exists. The ledger may keep running.",
         "ledger:back_up",
