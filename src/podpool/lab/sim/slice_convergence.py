@@ -45,7 +45,7 @@ def check_slices_converged(cluster: SimCluster) -> None:
     for network in nads.networks(cluster.config):
         if not network.shared:
             _check_sliced_network(cluster, network)
-        else:
+        elif not cluster.restores:  # else an address may have had two owners, of which the oracle keeps the last
             _check_entries(cluster, network, "", [])
     for name in cluster.nodes():
         _check_served(cluster, name)
