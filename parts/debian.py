@@ -15,6 +15,7 @@ PACKAGES = {
     "clang": "clang libclang-rt-dev",
     "ip": "iproute2",
     "nsenter": "util-linux",
+    "patroni": "patroni python3-etcd",
     "ping": "iputils-ping",
     "qemu-aarch64-static": "qemu-user-static",
     "runc": "runc",
