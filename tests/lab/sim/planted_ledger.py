@@ -21,10 +21,11 @@ from podpool.core import batch_ladder
 from podpool.core.batch_ladder import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
-from podpool.ledger.domain import fencing, reconcile, scaling_policy, service
+from podpool.ledger.domain import allocator, fencing, reconcile, scaling_policy, service, subnet_reevaluation
 from podpool.ledger.domain.address_block import PRIMARY, Block
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
 from podpool.ledger.domain.allocator import Allocator, AllocatorItem
+from podpool.ledger.domain.fair_shares import Waiter
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import Repository
@@ -339,3 +340,14 @@ def nnc_ownership_is_read_from_the_cache(patch: pytest.MonkeyPatch) -> None:
         await nodes._kube.delete(NODE_NETWORK_CONFIGS, meta.name, namespace=meta.namespace, uid=meta.uid)
 
     patch.setattr(NodeReconciler, "_replace_owner", delete)
+
+
+def the_longest_waiting_cluster_is_served_first(patch: pytest.MonkeyPatch) -> None:
+    """All clusters are one in the fair queue of a subnet."""
+    waiter_of = subnet_reevaluation.waiter_of
+
+    def of_no_cluster(nc: NcRow, *, requesting: bool = False) -> Waiter:
+        return replace(waiter_of(nc, requesting=requesting), cluster="")
+
+    for module in (subnet_reevaluation, allocator):
+        patch.setattr(module, "waiter_of", of_no_cluster)

@@ -17,6 +17,7 @@ from tests.lab.sim import (
     planted_agent,
     planted_disks,
     planted_ledger,
+    scenarios_clusters,
     scenarios_disks,
     scenarios_nodes,
     scenarios_pods,
@@ -381,6 +382,14 @@ BUGS = (
         planted_ledger.the_ledger_uses_its_wall_clock,
         scenarios_nodes.a_ledger_clock_is_set_after_node_gc,
         ("cooldown",),
+        NARROW,
+    ),
+    Bug(
+        "",
+        "a cluster below its share of a subnet waits for none above it",
+        planted_ledger.the_longest_waiting_cluster_is_served_first,
+        scenarios_clusters.a_greedy_cluster_waits_first,
+        ("fair share",),
         NARROW,
     ),
 )

@@ -43,8 +43,7 @@ _LIMITS = (
     ),
     local(
         "priority",
-        "Weight of the cluster while a subnet lacks addresses, from 1 to 100. "
-        "Default: 1, or with rotate as before.",
+        "Weight of the cluster while a subnet lacks addresses, from 1 to 100. Default: 1, or with rotate as before.",
     ),
 )
 _FILE = Argument("FILE", "Backup file.", "file")
