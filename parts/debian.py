@@ -11,6 +11,7 @@ import shutil
 from parts.steps import PartMissing, progress, run
 
 PACKAGES = {
+    "bird": "bird2",
     "chromium": "chromium",
     "clang": "clang libclang-rt-dev",
     "ip": "iproute2",

@@ -174,3 +174,33 @@ class TestKeysWithoutEffect:
     async def test_a_del_of_a_refused_configuration_succeeds(self, env: NodeEnv) -> None:
         await start(env)
         assert 0 == (await env.call("DEL", "a", ipam={"type": "podpool", "gateway": "10.0.0.99"})).exit_code
+
+
+class TestGateway:
+    """ptp puts it on the node's end of the veth: there the address of the subnet's router would cut the node off."""
+
+    @in_node_env
+    async def test_of_a_pod_behind_the_node_is_the_primary_of_the_network_container(self, env: NodeEnv) -> None:
+        await start(env)
+        (ip,) = (await send(env, request(type="ptp")))["ips"]
+        assert "10.0.0.4" == ip["gateway"]
+
+    @in_node_env
+    async def test_of_a_pod_on_the_segment_is_the_subnets(self, env: NodeEnv) -> None:
+        await start(env)
+        (ip,) = (await send(env, request(type="macvlan")))["ips"]
+        assert "10.0.0.1" == ip["gateway"]
+
+    @in_node_env
+    async def test_without_a_primary_of_its_family_is_link_local(self, env: NodeEnv) -> None:
+        await start(env, {"g1": "10.0.1.1", "g2": "fd00::9"}, subnetAddressSpaceV6="fd00::/64")
+        ips = (await send(env, request(type="ptp")))["ips"]
+        assert {"10.0.1.1/16": "10.0.0.4", "fd00::9/64": "fe80::1"} == {
+            each["address"]: each["gateway"] for each in ips
+        }
+
+    @in_node_env
+    async def test_without_a_primary_is_the_subnets(self, env: NodeEnv) -> None:
+        await start(env, primaryIP="")
+        (ip,) = (await send(env, request(type="ptp")))["ips"]
+        assert "10.0.0.1" == ip["gateway"]

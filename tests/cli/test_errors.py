@@ -172,6 +172,12 @@ def test_an_invalid_database(failing: Failing, words: tuple[str, ...], code: int
         ((*CONTROLLER[:2], *KUBE), "--subnet '': is required"),
         ((*CONTROLLER, *KUBE, "--subnet", "pods"), "--subnet 'pods'"),
         ((*AGENT, *KUBE, "--settings", "colour=red"), "colour"),
+        ((*AGENT, *KUBE, "--cni-profile", "macvlan"), "--cni-options '': profile macvlan needs master=..."),
+        ((*AGENT, *KUBE, "--cni-profile", "azure"), "--cni-profile 'azure': needs --underlay"),
+        (
+            (*AGENT, *KUBE, "--cni-profile", "bridge", "--proxy-uplink", "eth0"),
+            "--proxy-uplink 'eth0': is for --cni-profile routed; with profile bridge remove it",
+        ),
         (("ledger", "subnet", "create", "pods", "10.0.0.0/24"), "'pods'"),
         (("audit", *KUBE, "--settle", "soon"), "--settle 'soon': not a duration"),
         (("sim", "--profile", "mild"), "--profile 'mild'"),

@@ -138,7 +138,14 @@ class TestInstall:
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         bins, confs = tmp_path / "bin", tmp_path / "net.d"
-        install_plugin(bin_dir=str(bins), name="podpool,whereabouts", conf_dir=str(confs), cni_template="")
+        install_plugin(
+            bin_dir=str(bins),
+            name="podpool,whereabouts",
+            conf_dir=str(confs),
+            cni_profile="routed",
+            cni_options="",
+            cni_template="",
+        )
         paths = [str(bins / "podpool"), str(bins / "whereabouts"), str(confs / conflist.NAME)]
         assert paths == capsys.readouterr().out.split()
         uninstall_plugin(bin_dir=str(bins), name="podpool,whereabouts", conf_dir=str(confs))
@@ -148,7 +155,14 @@ class TestInstall:
     def test_unwritable_directory_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("")
         with pytest.raises(InvalidInput, match="cannot be written"):
-            install_plugin(bin_dir=str(tmp_path / "file"), name="podpool", conf_dir="", cni_template="")
+            install_plugin(
+                bin_dir=str(tmp_path / "file"),
+                name="podpool",
+                conf_dir="",
+                cni_profile="routed",
+                cni_options="",
+                cni_template="",
+            )
 
 
 class TestFallbacks:

@@ -6,6 +6,7 @@
     plugin's request -> pool or secondary networks -> journal -> response           cni_handler
     Node and NNC (quorum reads) -> fence                                            node_confirmation
     sandboxes of the runtime, Pods, network namespaces -> releases                  sandbox_gc
+    assigned addresses -> proxy entries on the uplink, if Pods are behind the node  neighbor_proxy
     Pods that wait for addresses -> Node condition, taint, Event                    shortage_reporter
 
 A part that changes the state calls `deps.changes.notify()`; `_on_change` then has every other part evaluate it. A
@@ -25,6 +26,7 @@ from podpool.agent.health import AgentHealth
 from podpool.agent.informers import AgentInformers
 from podpool.agent.journal_loss_recovery import JournalLossRecovery
 from podpool.agent.metrics import MetricsSnapshot
+from podpool.agent.neighbor_proxy import NeighborProxy
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool import Pool
@@ -69,7 +71,10 @@ class Agent:
         self._confirmation = NodeConfirmation(deps, state, self._nnc, self._secondary, demand)
         self._condition = NodeConditionReporter(deps, options, self._informers, self._inputs)
         self._monitor = PoolMonitor(deps, state, self._nnc, self._inputs, self._condition, self._confirmation)
-        self._ipam = PoolIPAM(deps, options, state, demand, self._inputs)
+        self._proxy: NeighborProxy | None = None
+        if deps.uplink:
+            self._proxy = NeighborProxy(deps, state, deps.uplink, network=options.routed_network)
+        self._ipam = PoolIPAM(deps, options, state, demand, self._inputs, self._proxy)
         sources = (self._ipam, *(self._secondary.sources if self._secondary else ()))
         self._sandbox_gc = SandboxGC(deps, self._informers.pods.cache, sources)
         self._journal_loss_recovery = JournalLossRecovery(
@@ -101,7 +106,8 @@ class Agent:
 
     def health_checks(self) -> Sequence[HealthCheck]:
         """Return the checks of `/readyz`."""
-        return self._health.checks(self._no_address_reason(), runtime=self._sandbox_gc.runtime.note)
+        proxy = self._proxy.failure if self._proxy else ""
+        return self._health.checks(self._no_address_reason(), proxy=proxy, runtime=self._sandbox_gc.runtime.note)
 
     def _no_address_reason(self) -> str | None:
         if self._secondary and self._fence is self._state.node_fence:
@@ -146,6 +152,8 @@ class Agent:
             runtime_unreachable=self._sandbox_gc.runtime.unreachable,
             lost_dels=self._sandbox_gc.released,
             lost_dels_held_back=self.lost_dels_held_back,
+            proxied=self._proxy.entries if self._proxy else 0,
+            proxy_failures=self._proxy.failures if self._proxy else 0,
         )
 
     async def handle(self, body: bytes) -> bytes:
@@ -192,6 +200,7 @@ class Agent:
             self._sandbox_gc,
             self._secondary,
             self._underlay,
+            self._proxy,
         )
         async with asyncio.TaskGroup() as group:
             for part in parts:

@@ -8,6 +8,7 @@
 | `IP` in CNI_ARGS, `runtimeConfig.ips`, `args.cni.ips` | these addresses, or the ADD fails |
 | `GATEWAY` in CNI_ARGS | refused: the gateway is the subnet's |
 | `ipam.gateway`, `addresses`, `ranges`, `subnet`, `node_slice_size` | refused: they choose other addresses |
+| `type` | ptp: the gateway is an address of the node (`network_container.node_gateway_of`) |
 | any other key of `ipam` | no effect, which is logged |
 """
 
@@ -26,6 +27,8 @@ from podpool.whereabouts.config_merge import MAX_KEY_LENGTH, MAX_UNKNOWN_KEYS, D
 
 DEFAULT_INTERFACE = "eth0"
 """The interface of a Pod's default network, with containerd, CRI-O and Multus; Multus names others net1 and so on."""
+ROUTING_PLUGIN = "ptp"
+"""The interface plugin whose Pods are behind the node: the runtime passes its configuration on."""
 CACHE_SIZE = 64
 """Parsed configurations that are kept; nearly all requests have the same."""
 
@@ -46,6 +49,8 @@ class PoolOptions(msgspec.Struct, frozen=True, kw_only=True):
     extras: ResultExtras = ResultExtras()
     addresses: tuple[Address, ...] = ()
     """Requested addresses."""
+    behind_node: bool = False
+    """The interface plugin puts the gateway on the node's end of a veth."""
     ignored: tuple[str, ...] = ()
     """Keys of `ipam` that have no effect; some of them if many."""
 
@@ -65,6 +70,7 @@ class _Args(msgspec.Struct, frozen=True):
 
 
 class _Config(msgspec.Struct, frozen=True):
+    type: Any = ""
     ipam: dict[str, Any] = {}
     runtime_config: dict[str, Any] = msgspec.field(name="runtimeConfig", default={})
     args: dict[str, Any] = {}
@@ -100,7 +106,12 @@ def _parse_config(stdin: bytes, *, default_network: bool) -> PoolOptions:
     extras = ResultExtras(
         routes=None if ipam.routes is None and default_network else routes, dns=msgspec.to_builtins(dns)
     )
-    return PoolOptions(extras=extras, addresses=tuple(dict.fromkeys(addresses)), ignored=ignored)
+    return PoolOptions(
+        extras=extras,
+        addresses=tuple(dict.fromkeys(addresses)),
+        behind_node=config.type == ROUTING_PLUGIN,
+        ignored=ignored,
+    )
 
 
 def _ignored_keys(ipam: Mapping[str, Any]) -> tuple[str, ...]:

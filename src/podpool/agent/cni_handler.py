@@ -142,7 +142,14 @@ class CNIHandler:
         options = parse_pool_options(request)
         self._report_ignored(config.name, options.ignored)
         pod, addresses = pod_identity(request), options.addresses
-        add = AddRequest(attachment=attachment, pod=pod, network=config.name, netns=netns, addresses=addresses)
+        add = AddRequest(
+            attachment=attachment,
+            pod=pod,
+            network=config.name,
+            netns=netns,
+            addresses=addresses,
+            behind_node=options.behind_node,
+        )
         self._confirmation.on_add(self._state.fence)
         return cni.add_result(await self._ipam.allocate(add), config.cni_version, extras=options.extras)
 

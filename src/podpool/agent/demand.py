@@ -88,6 +88,8 @@ class AddRequest(msgspec.Struct, frozen=True, kw_only=True):
     netns: str = ""
     addresses: tuple[Address, ...] = ()
     """Requested addresses; empty for any."""
+    behind_node: bool = False
+    """The Pod's next hop is the node, not the subnet's router."""
 
 
 class PodDemand:

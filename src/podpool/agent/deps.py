@@ -2,13 +2,14 @@
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
 from podpool.agent.journal import SEGMENT_BYTES
 from podpool.agent.scaling import ScalingMode
+from podpool.core.errors import PodpoolError
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient
 from podpool.kube.events import EventRecorder
@@ -37,6 +38,29 @@ class ContainerRuntime(Protocol):
 
         Raises `Unreachable`.
         """
+
+
+class Uplink(Protocol):
+    """The node's interface on which the kernel answers ARP and NDP for its Pods. All raise `UplinkFailed`."""
+
+    def prepare(self) -> None:
+        """Let the kernel answer for what is added."""
+
+    def entries(self) -> frozenset[str]:
+        """Return the addresses that were added, also by an agent before this one."""
+
+    def add(self, address: str) -> None:
+        """Answer for an address."""
+
+    def remove(self, address: str) -> None:
+        """Stop answering for an address."""
+
+    def announce(self, addresses: Iterable[str]) -> None:
+        """Let all neighbors update their caches."""
+
+
+class UplinkFailed(PodpoolError):
+    """The kernel does not answer for a Pod; the text has the interface, the reason and what to do."""
 
 
 async def no_flat_file(_path: str) -> bytes | None:
@@ -91,6 +115,8 @@ class AgentDeps:
     """Where the plugin leaves DELs that no agent answered."""
     underlay: Underlay | None = None
     """No address is assigned before the underlay has programmed it; None for networks without such a step."""
+    uplink: Uplink | None = None
+    """Where the kernel answers ARP and NDP for Pods behind the node; None if the network has routes to them."""
     runtime: ContainerRuntime | None = None
     """Lists the node's sandboxes, to find those whose DEL or record was lost; None: only Pods are compared."""
     netns_gone: Callable[[Collection[str]], Awaitable[frozenset[str]]] = no_netns_gone
@@ -116,5 +142,7 @@ class AgentOptions:
     """The namespace of Whereabouts' objects; with one the agent also serves secondary networks."""
     third_party_plugins: bool = True
     """Whether Whereabouts' own plugin may run on any node."""
+    routed_network: str = ""
+    """The CNI network whose Pods are behind the node; with an uplink."""
     segment_bytes: int = SEGMENT_BYTES
     """The journal is compacted after so many bytes."""

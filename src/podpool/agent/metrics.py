@@ -72,6 +72,10 @@ class MetricsSnapshot(msgspec.Struct, frozen=True, kw_only=True):
     """The runtime has a CRI socket, and does not list its sandboxes."""
     lost_dels_held_back: int
     """Sandboxes that seem to have ended without a DEL and are too many to be released."""
+    proxied: int = 0
+    """Addresses for which the kernel answers ARP and NDP on the uplink."""
+    proxy_failures: int = 0
+    """Attempts to change or announce these that failed, since the start."""
     exhaustion_changes: dict[bool, int]
     """How often the subnet became exhausted, and no longer exhausted."""
 
@@ -141,14 +145,10 @@ class _SnapshotCollector(Collector):
             for each in now.slices:
                 gauge.add_metric((each.network, each.range, each.slice), value_of(each))
             yield gauge
-        records = CounterMetricFamily("podpool_agent_journal_records", "Journal records written since the start")
-        records.add_metric((), now.journal_records)
-        yield records
-        lost_dels = CounterMetricFamily(
-            "podpool_agent_lost_dels", "Sandboxes that ended without a DEL and whose addresses were released"
-        )
-        lost_dels.add_metric((), now.lost_dels)
-        yield lost_dels
+        for name, (text, value) in own_counters(now).items():
+            counter = CounterMetricFamily(f"podpool_agent_{name}", text)
+            counter.add_metric((), value)
+            yield counter
 
 
 def _azure_metrics(now: MetricsSnapshot) -> Iterable[Metric]:
@@ -208,7 +208,20 @@ def own_gauges(now: MetricsSnapshot) -> dict[str, tuple[str, float]]:
             "Sandboxes that seem to have ended without a DEL, too many at once to be released",
             now.lost_dels_held_back,
         ),
+        "proxied_ips": ("Addresses for which the kernel answers ARP and NDP on the uplink", now.proxied),
         "journal_bytes": ("Size of the current journal segment", now.journal_bytes),
+    }
+
+
+def own_counters(now: MetricsSnapshot) -> dict[str, tuple[str, int]]:
+    """Return the counters that Azure's CNS does not have."""
+    return {
+        "journal_records": ("Journal records written since the start", now.journal_records),
+        "lost_dels": ("Sandboxes that ended without a DEL and whose addresses were released", now.lost_dels),
+        "proxy_failures": (
+            "Failed attempts to let the kernel answer ARP and NDP for a Pod on the uplink, or to announce its address",
+            now.proxy_failures,
+        ),
     }
 
 

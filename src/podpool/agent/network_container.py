@@ -8,6 +8,9 @@ from podpool.core.addresses import Family, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import Prefix, parse_prefix
 
+LINK_LOCAL_GATEWAY = "fe80::1"
+"""The node, for the IPv6 addresses of an NC whose primary is an IPv4 address."""
+
 
 def unsupported_reason(nc: NetworkContainer) -> str | None:
     """Return why no address of an NC can be served; None for one whose addresses are granted one by one."""
@@ -81,6 +84,19 @@ def gateway_of(nc: NetworkContainer, family: Family) -> str:
     """Return the gateway of a family, which a third party may have written into the plain field; empty without one."""
     fields = (nc.default_gateway_v6, nc.default_gateway) if family is Family.V6 else (nc.default_gateway,)
     return next((each for each in fields if _is_of_family(each, family)), "")
+
+
+def node_gateway_of(nc: NetworkContainer, family: Family) -> str:
+    """Return a gateway that is an address of the node alone; empty if there is none.
+
+    An interface plugin that routes puts the gateway on the node's end of each veth. The address of the subnet's router
+    there would cut the node off from that router, and let the node answer for it. The primary of the NC is this node's,
+    and no Pod gets it.
+    """
+    primary = nc.primary_ip.partition("/")[0]
+    if _is_of_family(primary, family):
+        return primary
+    return LINK_LOCAL_GATEWAY if family is Family.V6 else ""
 
 
 def _is_of_family(text: str, family: Family) -> bool:

@@ -13,9 +13,16 @@ import msgspec
 
 from podpool.agent import records
 from podpool.agent.grant_table import GrantState, GrantTable, rank_by_surplus
-from podpool.agent.network_container import interface_of, nc_families, parse_grants, with_known_grants
+from podpool.agent.network_container import (
+    interface_of,
+    nc_families,
+    node_gateway_of,
+    parse_grants,
+    with_known_grants,
+)
 from podpool.api.azure import NetworkContainer
 from podpool.cni.protocol import Attachment
+from podpool.core.addresses import parse_address
 from podpool.core.cooldown_levels import CooldownInForce
 
 DEPARTED_RETENTION = 3600.0
@@ -86,6 +93,11 @@ class Pool:
     def assignments_of(self, attachment: Attachment) -> tuple[records.GrantAssignment, ...]:
         """Return what a sandbox uses."""
         return self.grants.assignments_of(attachment)
+
+    def node_gateway(self, grant: records.PoolGrant) -> str:
+        """Return the gateway of a Pod whose next hop is the node itself; empty if there is none."""
+        nc = self.additional_ncs.get(grant.nc, self.nc)
+        return node_gateway_of(nc, parse_address(grant.address).family) if nc else ""
 
     def state_of(self, grant: str, *, now: float, cooldown: float) -> GrantState | None:
         """Return the state of a grant; None when it is not in the pool."""

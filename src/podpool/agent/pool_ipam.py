@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from podpool.agent.demand import AddRequest, Assignments, PodDemand, SandboxDeleted
 from podpool.agent.deps import MIN_WAIT, AgentDeps, AgentOptions, event_or_timeout
 from podpool.agent.grant_table import GrantState
+from podpool.agent.neighbor_proxy import NeighborProxy
 from podpool.agent.records import Assigned, GrantAssignment, NCFamily, PoolGrant, Unassigned
 from podpool.agent.sandbox_gc import SandboxInterface
 from podpool.agent.scaling import ScalingMode
@@ -26,7 +27,13 @@ class PoolIPAM:
     """Assigns the grants of the pool."""
 
     def __init__(
-        self, deps: AgentDeps, options: AgentOptions, state: AgentState, demand: PodDemand, inputs: InputCollector
+        self,
+        deps: AgentDeps,
+        options: AgentOptions,
+        state: AgentState,
+        demand: PodDemand,
+        inputs: InputCollector,
+        proxy: NeighborProxy | None = None,
     ) -> None:
         self.added: set[str] = set()
         """Keys of Pods that sent an ADD while grants are lost: they use none of those."""
@@ -38,6 +45,7 @@ class PoolIPAM:
         self._state = state
         self._demand = demand
         self._inputs = inputs
+        self._proxy = proxy
         self._changed = asyncio.Event()
         self._log_lines: list[tuple[str, GrantAssignment]] = []
 
@@ -66,7 +74,15 @@ class PoolIPAM:
             assignments = await self._wait(request)
         elif self._mode is not ScalingMode.PODS:
             self._deps.changes.notify()  # these modes count a Pod only now
-        return tuple(map(_ip_config, assignments))
+        if self._proxy:
+            self._proxy.on_assigned(assignments)
+        return tuple(self._ip_config(each, behind_node=request.behind_node) for each in assignments)
+
+    def _ip_config(self, assignment: GrantAssignment, *, behind_node: bool) -> IPConfig:
+        address, gateway = parse_address(assignment.grant.address), assignment.gateway
+        if behind_node:
+            gateway = self._state.pool.node_gateway(assignment.grant) or gateway
+        return IPConfig(address=address, prefix=assignment.prefix, gateway=gateway)
 
     async def _wait(self, request: AddRequest) -> Assignments:
         self._deps.changes.notify()
@@ -109,6 +125,8 @@ class PoolIPAM:
         for assignment in self._state.pool.assignments_of(attachment):
             self._state.write(Unassigned(grant=assignment.grant.id, at=self._deps.clock.boot()))
             self._demand.sandbox_deleted(assignment.pod)
+            if self._proxy:
+                self._proxy.on_released(assignment.grant.address)
             revoked = assignment.revoked
             event = "address released, not assigned again" if revoked else "address released, cooling down"
             self._log_soon(event, assignment)
@@ -208,8 +226,3 @@ def _fields(assignment: GrantAssignment) -> dict[str, object]:
         "sandbox": assignment.attachment.container_id,
         "network": assignment.network,
     }
-
-
-def _ip_config(assignment: GrantAssignment) -> IPConfig:
-    address = parse_address(assignment.grant.address)
-    return IPConfig(address=address, prefix=assignment.prefix, gateway=assignment.gateway)

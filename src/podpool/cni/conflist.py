@@ -16,14 +16,13 @@ import msgspec
 
 from podpool.cni.atomic_write import write_atomically
 from podpool.cni.plugin_versions import PluginDoesNotRun, supported_versions
+from podpool.cni.profiles import DEFAULT_PROFILE, OPTIONS_FLAG, interface_plugin
 from podpool.core.errors import InvalidInput
 
 NAME = "10-podpool.conflist"
 """Runtimes use the first file by name."""
 PLUGIN_TYPE = "podpool"
 
-INTERFACE_PLUGIN = "ptp"
-"""Creates the interfaces of the default configuration; needs nothing on the host."""
 BASE_VERSION, STATUS_VERSION = "1.0.0", "1.1.0"
 """The version that every runtime in use speaks, and the one that has GC and STATUS."""
 
@@ -50,10 +49,12 @@ class _Contents(msgspec.Struct, frozen=True):
     plugins: list[dict[str, Any]]
 
 
-def load(template: str = "", *, bin_dir: str = "") -> bytes:
-    """Return the content of a template file, or the default; raises `InvalidInput` if no runtime could use it."""
+def load(template: str = "", *, profile: str = DEFAULT_PROFILE, options: str = "", bin_dir: str = "") -> bytes:
+    """Return the content of a template file, or of a profile; raises `InvalidInput` if no runtime could use it."""
     if not template:
-        return default(Path(bin_dir) if bin_dir else None)
+        return _from_profile(interface_plugin(profile, options), Path(bin_dir) if bin_dir else None)
+    if options:
+        raise InvalidInput(OPTIONS_FLAG, options, "has no effect with --cni-template: write it into that file")
     try:
         content = Path(template).read_bytes()
         plugins = msgspec.json.decode(content, type=_PluginList).plugins
@@ -66,16 +67,21 @@ def load(template: str = "", *, bin_dir: str = "") -> bytes:
     return content
 
 
-def default(bin_dir: Path | None = None) -> bytes:
-    """Return the default configuration: interfaces by ptp, addresses by podpool.
+def network_name(content: bytes) -> str:
+    """Return the name of the network of a configuration."""
+    return msgspec.json.decode(content, type=_PluginList).name
 
-    If ptp in `bin_dir` supports CNI 1.1.0, the configuration offers it in `cniVersions`. A runtime that speaks 1.1.0
-    chooses it, and then uses GC and STATUS; an older one does not know the field and uses `cniVersion`.
+
+def _from_profile(plugin: dict[str, Any], bin_dir: Path | None) -> bytes:
+    """Return the configuration with an interface plugin, and podpool for addresses.
+
+    If the plugin in `bin_dir` supports CNI 1.1.0, the configuration offers it in `cniVersions`. A runtime that speaks
+    1.1.0 chooses it, and then uses GC and STATUS; an older one does not know the field and uses `cniVersion`.
     """
     config: dict[str, object] = {"cniVersion": BASE_VERSION}
-    if bin_dir and _supports(bin_dir / INTERFACE_PLUGIN, STATUS_VERSION):
+    if bin_dir and _supports(bin_dir / plugin["type"], STATUS_VERSION):
         config["cniVersions"] = [BASE_VERSION, STATUS_VERSION]
-    config |= {"name": "podpool", "plugins": [{"type": INTERFACE_PLUGIN, "ipam": {"type": PLUGIN_TYPE}}]}
+    config |= {"name": "podpool", "plugins": [{**plugin, "ipam": {"type": PLUGIN_TYPE}}]}
     return msgspec.json.format(msgspec.json.encode(config), indent=2) + b"\n"
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podpool.agent.agent import Agent
 from podpool.agent.cni_socket import serve_cni
-from podpool.agent.deps import AgentDeps, AgentOptions, ContainerRuntime
+from podpool.agent.deps import AgentDeps, AgentOptions, ContainerRuntime, Uplink
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.netns import NetnsProbe
 from podpool.agent.scaling import ScalingMode
@@ -50,8 +50,12 @@ def run_agent(  # noqa: PLR0913  one for each option
     deferred_deletes: str,
     listen: str,
     conf_dir: str,
+    cni_profile: str,
+    cni_options: str,
     cni_template: str,
     bin_dir: str,
+    proxy_uplink: str,
+    sysctl_dir: str,
     cri_socket: str,
     taint: bool,
     whereabouts_namespace: str,
@@ -65,7 +69,9 @@ def run_agent(  # noqa: PLR0913  one for each option
     """Run until stopped."""
     host, port = parse_listen(listen)
     parsed = parse_settings(settings)
-    cni_config = conflist.load(cni_template, bin_dir=bin_dir)
+    _check_profile(cni_profile, template=cni_template, proxy_uplink=proxy_uplink, underlay=underlay)
+    cni_config = conflist.load(cni_template, profile=cni_profile, options=cni_options, bin_dir=bin_dir)
+    uplink = _uplink(proxy_uplink, sysctl_dir)
     runtime = runtime_at(cri_socket)
     this_boot = boot_id or BOOT_ID.read_text().strip()
 
@@ -86,6 +92,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             recorder=EventRecorder(kube, component=AGENT, instance=node, clock=clock, rng=rng),
             deferred_deletes=deletes,
             underlay=NMAgentClient(host_agent) if host_agent else None,
+            uplink=uplink,
             runtime=runtime,
             netns_gone=NetnsProbe().gone,
             read_flat_file=FlatFileReader([flat_file_dir] if flat_file_dir else FLAT_FILE_DIRECTORIES).read,
@@ -95,6 +102,7 @@ def run_agent(  # noqa: PLR0913  one for each option
             taint=taint,
             whereabouts_namespace=whereabouts_namespace,
             third_party_plugins=third_party_plugins,
+            routed_network=conflist.network_name(cni_config),
         )
         agent = Agent(deps, options)
         metrics = AgentMetrics(agent.handle, agent.metrics_snapshot)
@@ -117,6 +125,29 @@ def run_agent(  # noqa: PLR0913  one for each option
                 await host_agent.close()
 
     process.run(run)
+
+
+def _check_profile(profile: str, *, template: str, proxy_uplink: str, underlay: str) -> None:
+    """Raise `InvalidInput` if a profile lacks, or cannot have, what carries its Pods."""
+    if template:
+        return
+    if proxy_uplink and profile != "routed":
+        reason = f"is for --cni-profile routed; with profile {profile} remove it"
+        raise InvalidInput("--proxy-uplink", proxy_uplink, reason)
+    if profile == "azure" and not underlay:
+        reason = "needs --underlay, such as http://168.63.129.16: an address works once Azure's host has programmed it"
+        raise InvalidInput("--cni-profile", profile, reason)
+
+
+def _uplink(name: str, sysctl_dir: str) -> Uplink | None:
+    """Return the uplink of `--proxy-uplink`; raises `InvalidInput` if the kernel cannot answer for Pods there."""
+    if not name:
+        return None
+    from podpool.agent.uplink import KernelUplink  # noqa: PLC0415  agents without an uplink do not pay for it
+
+    uplink = KernelUplink(name, sysctl_dir=sysctl_dir)
+    uplink.check()
+    return uplink
 
 
 class FoundRuntime:

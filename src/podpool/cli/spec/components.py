@@ -5,7 +5,7 @@ import socket
 from podpool.cli.spec import options as shared
 from podpool.cli.spec.model import Example, Group, Option, Section, Session, Type, command
 from podpool.cli.spec.options import FLAT_FILE, KUBECONFIG, PRINTED, WHEREABOUTS_NAMESPACE, local, port_option
-from podpool.cni import paths
+from podpool.cni import paths, profiles
 
 _CONTROLLER = "Run the controller, which turns Nodes and requests into grants. One leader per cluster."
 _AGENT = "Run the agent, which owns a node's addresses and serves the CNI plugin. One per node."
@@ -18,6 +18,7 @@ GROUPS = (
 )
 
 AGENT_CONFIG_FILE = "/etc/podpool/agent.toml"
+SYSCTL_DIR = "/proc/sys/net"
 SCARCITY_POLICIES = ("off", "exhaustion", "graded")
 SCARCITY_HELP = (
     "What happens as a subnet runs out of addresses. graded: its batch and buffer shrink step by step, so that nodes "
@@ -39,7 +40,20 @@ _THIRD_PARTY = Option(
     "true",
     Type.BOOLEAN,
 )
-_TEMPLATE = Option("cni-template", "File with the CNI configuration to write. Default: ptp with podpool.")
+_CNI_CONFIG = (
+    Option(
+        "cni-profile",
+        "CNI configuration to write, by the network that carries the Pods: routed and azure use ptp, the others the "
+        "plugin of their name; docs/networks.md compares them.",
+        profiles.DEFAULT_PROFILE,
+        choices=profiles.PROFILE_NAMES,
+    ),
+    Option(
+        "cni-options",
+        "Options of the profile, such as master=eth0,mtu=9000; docs/networks.md lists them.",
+    ),
+    Option("cni-template", "File with the CNI configuration to write, in place of a profile."),
+)
 _SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared ranges.", "false", Type.BOOLEAN)
 
 COMMANDS = (
@@ -105,7 +119,13 @@ COMMANDS = (
         Option("deferred-deletes", "Directory in which the plugin leaves deferred DELs.", paths.DELETES),
         port_option("127.0.0.1:7784", _HEALTH),
         Option("conf-dir", "Directory for the CNI configuration. Empty: do not write it.", paths.CONF_DIR),
-        *(_TEMPLATE, _BIN_DIR),
+        *(*_CNI_CONFIG, _BIN_DIR),
+        Option(
+            "proxy-uplink",
+            "Interface on which the kernel answers ARP and NDP for the node's Pods, with ptp. "
+            "Default: none, the network has routes to them.",
+        ),
+        Option("sysctl-dir", "Directory of the kernel's network settings, written with --proxy-uplink.", SYSCTL_DIR),
         Option(
             "cri-socket",
             "CRI socket of the runtime, to find lost DELs. auto: containerd's or CRI-O's, if any; none: by Pods only.",
@@ -139,7 +159,7 @@ COMMANDS = (
         Example("Also replace the plugin of Whereabouts", "--name podpool,whereabouts"),
         *(_BIN_DIR, _NAME),
         Option("conf-dir", "Also write the CNI configuration to this directory. Default: the agent writes it."),
-        _TEMPLATE,
+        *_CNI_CONFIG,
     ),
     command(
         "cni uninstall",
