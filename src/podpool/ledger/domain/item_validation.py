@@ -27,8 +27,8 @@ def check_item(item: ReconcileItem | InventoryItem) -> None:
     if not 0 <= item.cooled_seconds <= MAX_COOLED_SECONDS:
         limit = f"must be from 0 to {MAX_COOLED_SECONDS:g}"
         raise Invalid(f"cooled_seconds {item.cooled_seconds}: {limit}", field="cooled_seconds")
-    if item.maximum < 1:
-        raise Invalid(f"maximum {item.maximum}: must be at least 1", field="maximum")
+    if not 1 <= item.maximum <= MAX_WANTED:
+        raise Invalid(f"maximum {item.maximum}: must be from 1 to {MAX_WANTED}", field="maximum")
     if item.pinned is not None:
         _check_scaler(item.pinned)
     if item.report is not None:
