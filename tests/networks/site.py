@@ -46,6 +46,7 @@ done
 for each in ipv4/conf/all ipv6/conf/all; do ip netns exec {ROUTER} sh -c "echo 1 > /proc/sys/net/$each/forwarding"; done
 for name in {" ".join(NODES)}; do ip netns exec $name sh -c 'echo 1 > /proc/sys/net/ipv4/conf/all/rp_filter'; done
 """
+DAD_TRANSMITS = "/proc/sys/net/ipv6/conf/default/dad_transmits"
 ON_LINK = f"""set -e
 ip -n {ROUTER} addr add {GATEWAY}/24 dev eth0
 ip -n {ROUTER} addr add fd50::1/64 dev eth0 nodad
@@ -148,6 +149,8 @@ class Node(Inside):
     def start_pod(self, name: str) -> Pod:
         """Connect a sandbox by the configuration that the agent wrote."""
         pod = Pod(container=name, netns=self._site.namespaces.add())
+        # without the second that an interface plugin waits for duplicate address detection
+        self._site.namespaces.run("sh", "-c", f"echo 0 > {DAD_TRANSMITS}", netns=pod.netns)
         self.chain().add(pod)
         return pod
 
