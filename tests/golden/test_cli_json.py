@@ -30,6 +30,7 @@ from podpool.inspect.repair import Repair, RepairResult
 from podpool.inspect.search import AddressStatus, SearchMatch, SearchResult
 from podpool.inspect.secondary_networks import NetworkView, SliceView
 from podpool.inspect.status import Leader
+from podpool.inspect.verify.pods import VerifyReport
 from podpool.inspect.view_models import NodeView, PodView, SubnetView
 from podpool.ledger import admin_messages as forms
 from podpool.ledger import messages
@@ -76,6 +77,7 @@ def answers() -> dict[str, Any]:
         "status, controller": sample(Leader),
         "status, each reason": sample(HealthReason),
         "support-bundle": sample(BundleResult),
+        "verify": sample(VerifyReport),
         "ledger apply": sample(ApplyReport),
         "ledger export": exported([sample(forms.SubnetDetails)], [sample(forms.TokenInfo)]),
         "preflight": sample(PreflightReport),

@@ -200,6 +200,25 @@ COMMANDS = (
         exit_codes=exit_codes("an invariant is violated"),
     ),
     _inspect(
+        "verify",
+        "Test a cluster with short-lived Pods: their addresses, and connections between them.",
+        "verify:verify",
+        Example("Test all nodes", "--image registry.example/podpool:1.0"),
+        Example("Test two nodes with any image", "--nodes a,b --image pause:1 --reachability=false"),
+        Option("image", "Image of podpool, which the nodes have or can pull; without connections any image that runs."),
+        local("nodes", "Nodes to test, such as a,b. Default: all that are ready and schedulable."),
+        local("pods-per-node", "Pods on each node, at most 50.", "2", Type.INTEGER),
+        local("start-timeout", "How long to wait until the Pods run, and until they are gone.", "2m"),
+        local("reachability", "Also connect Pods with each other.", "true", Type.BOOLEAN),
+        description=(
+            "It creates a namespace with Pods on each node, and checks that each gets an address that was granted to "
+            "its node and that no other Pod has, that Pods reach each other within a node and across nodes, that they "
+            "are gone after their deletion and their addresses cool down, and that the audit finds nothing. The "
+            "namespace is deleted at the end, also after an interrupt."
+        ),
+        exit_codes=exit_codes("a check failed"),
+    ),
+    _inspect(
         "support-bundle",
         "Write an archive of a cluster's state and logs, for those who help. It only reads.",
         "support_bundle:support_bundle",

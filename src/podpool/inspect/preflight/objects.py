@@ -27,6 +27,7 @@ class MachineStatus(NodeStatus, frozen=True, kw_only=True):
 class MachineSpec(ApiStruct, frozen=True, kw_only=True):
     """The used spec of a Node."""
 
+    unschedulable: bool = False
     pod_cidr: str = msgspec.field(name="podCIDR", default="")
     pod_cidrs: tuple[str, ...] = msgspec.field(name="podCIDRs", default=())
 
