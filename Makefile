@@ -11,7 +11,7 @@ COVERED := tests/core tests/whereabouts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim soak fuzz mutants bench docs screenshots site image lock clean
+.PHONY: help up check format test test-fast parts sim model soak fuzz mutants bench docs screenshots site image lock clean
 
 help: ## list the commands
 	@echo "podpool: IP address management for Kubernetes Pods"; echo
@@ -59,6 +59,9 @@ sim: .venv/.dev ## run fixed seeds of every profile in the simulator; some ten m
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices
 	@$(BIN)/podpool sim --seeds 1-100 --profile slices-restores
 	@$(BIN)/podpool sim --seeds 1-40 --profile slices-replacements
+
+model: .venv/.dev ## search the model of lost commits with larger budgets; some minutes
+	@$(BIN)/python -m tests.ledger.continuity_search
 
 SEEDS ?= 1000-3000
 soak: .venv/.dev ## search longer: SEEDS=5000-9000 in the simulator, EXAMPLES=20000 in property tests
