@@ -9,7 +9,10 @@ import pytest
 import trustme
 
 from podpool.cli import listen
+from podpool.cli.connect import ledger_client
 from podpool.cli.listen import reload_certificate, server_tls, warn_of_plain_http
+from podpool.core.errors import InvalidInput
+from podpool.ledger.client import Timeouts
 from podpool.ledger.storage.database import parse_database
 from podpool.runtime.http import HttpTransport, serving
 from podpool.runtime.transport import Request, Response, Unreachable
@@ -59,6 +62,65 @@ def test_renewed_certificate_is_used_and_a_broken_one_is_not(tmp_path: Path, mon
         await asyncio.wait([reloading])
 
     asyncio.run(main())
+
+
+def test_client_certificate_is_required_and_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of the client CA; a token alone does not suffice."""
+    monkeypatch.setattr(listen, "RELOAD_INTERVAL", 0.01)
+    names = ("chain.pem", "key.pem", "client.pem", "foreign.pem", "ca.pem", "clients.pem")
+    chain, key, client, foreign, ca, clients = [tmp_path / name for name in names]
+    authority, own = trustme.CA(), trustme.CA()
+    write(authority, chain, key)
+    authority.cert_pem.write_to_path(ca)
+    own.cert_pem.write_to_path(clients)
+    own.issue_cert("c1").private_key_and_cert_chain_pem.write_to_path(client)
+    trustme.CA().issue_cert("c1").private_key_and_cert_chain_pem.write_to_path(foreign)
+    context = server_tls(str(chain), str(key), client_ca=str(clients))
+
+    async def answer(_: Request) -> Response:
+        return Response(200, b'{"revision": 1}')
+
+    async def accepted(port: int, certificate: str) -> bool:
+        connecting = ledger_client(
+            f"https://127.0.0.1:{port}",
+            token_file="",
+            ca_file=str(ca),
+            server_name="",
+            client_cert=certificate,
+            timeouts=Timeouts(attempts=1),
+        )
+        async with connecting as ledger:
+            assert ledger
+            try:
+                await ledger.recovery()
+            except Unreachable:
+                return False
+            own.issue_cert("c1").private_key_and_cert_chain_pem.write_to_path(client)
+            return 1 == (await ledger.recovery()).revision
+
+    async def main() -> None:
+        async with asyncio.timeout(30), serving(answer, host="127.0.0.1", port=0, tls=context) as port:
+            assert [True, False, False] == [await accepted(port, each) for each in (str(client), str(foreign), "")]
+
+    asyncio.run(main())
+
+
+def test_invalid_certificates_of_clients_are_refused(tmp_path: Path) -> None:
+    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
+    write(trustme.CA(), chain, key)
+    with pytest.raises(InvalidInput, match="--tls-client-ca .* needs --tls-cert"):
+        server_tls("", "", client_ca="ca.pem")
+    with pytest.raises(InvalidInput, match="--tls-client-ca .* cannot be loaded"):
+        server_tls(str(chain), str(key), client_ca=str(tmp_path / "missing"))
+
+    async def connect() -> None:
+        fields = {"token_file": "", "ca_file": "", "server_name": ""}
+        missing = str(tmp_path / "missing")
+        async with ledger_client("https://x", **fields, client_cert=missing, timeouts=Timeouts()):
+            pass
+
+    with pytest.raises(InvalidInput, match="--ledger-client-cert .* cannot be loaded"):
+        asyncio.run(connect())
 
 
 @pytest.mark.parametrize(

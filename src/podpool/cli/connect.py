@@ -1,5 +1,6 @@
 """Connections of a command to the API server and the ledger, and files that its options name."""
 
+import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator
@@ -7,6 +8,7 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
+from podpool.cli.listen import reload_certificate
 from podpool.cli.spec.options import FLAT_FILE, NO_LEDGER
 from podpool.core.errors import InvalidInput
 from podpool.kube import client_config
@@ -39,27 +41,41 @@ async def kube_client(kubeconfig: str) -> AsyncIterator[KubeClient]:
 
 @asynccontextmanager
 async def ledger_client(
-    url: str, *, token_file: str, ca_file: str, server_name: str, timeouts: Timeouts
+    url: str, *, token_file: str, ca_file: str, server_name: str, client_cert: str, timeouts: Timeouts
 ) -> AsyncIterator[LedgerClient | None]:
     """Open a client of the ledger; None for a cluster without one. Nothing is sent yet."""
     if url == NO_LEDGER:
         yield None
         return
-    transport = HttpTransport(url, tls=_client_tls(ca_file), server_name=server_name or None)
+    tls = _client_tls(ca_file, client_cert)
+    transport = HttpTransport(url, tls=tls, server_name=server_name or None)
+    renewing = asyncio.ensure_future(reload_certificate(tls, client_cert, "")) if tls and client_cert else None
     try:
         # read for each request: tokens are rotated
         token = partial(read_token, token_file) if token_file else ""
         yield LedgerClient(transport, token=token, timeouts=timeouts, rng=entropy.system_random())
     finally:
+        if renewing:
+            renewing.cancel()
+            await asyncio.wait([renewing])
         await transport.close()
 
 
-def _client_tls(ca_file: str) -> ssl.SSLContext | None:
+def _client_tls(ca_file: str, client_cert: str) -> ssl.SSLContext | None:
+    if not (ca_file or client_cert):
+        return None
     try:
-        return ssl.create_default_context(cafile=ca_file) if ca_file else None
+        context = ssl.create_default_context(cafile=ca_file or None)
     except OSError as error:
         reason = f"cannot be loaded ({error.strerror or error}): use a PEM file"
         raise InvalidInput("--ledger-ca-file", ca_file, reason) from None
+    try:
+        if client_cert:
+            context.load_cert_chain(client_cert)
+    except OSError as error:
+        reason = f"cannot be loaded ({error.strerror or error}): use a PEM file with the certificate and its key"
+        raise InvalidInput("--ledger-client-cert", client_cert, reason) from None
+    return context
 
 
 def read_token(path: str, *, option: str = "--ledger-token-file") -> str:

@@ -42,6 +42,7 @@ class Connection(msgspec.Struct, frozen=True, kw_only=True):
     ledger_token_file: str = ADMIN_TOKEN_FILE
     ledger_ca_file: str = ""
     ledger_server_name: str = ""
+    ledger_client_cert: str = ""
     output: str = Output.TABLE
     no_color: bool = False
 
@@ -143,6 +144,7 @@ def _open_ledger(connection: Connection) -> AbstractAsyncContextManager[LedgerCl
         token_file=connection.ledger_token_file,
         ca_file=connection.ledger_ca_file,
         server_name=connection.ledger_server_name,
+        client_cert=connection.ledger_client_cert,
         timeouts=TIMEOUTS,
     )
 

@@ -26,15 +26,24 @@ def parse_listen(text: str, *, option: str = "--listen") -> tuple[str, int]:
     return host.strip("[]"), number
 
 
-def server_tls(certificate: str, key: str) -> ssl.SSLContext | None:
-    """Load the certificate of a server and its key; None means plain HTTP."""
+def server_tls(certificate: str, key: str, *, client_ca: str = "") -> ssl.SSLContext | None:
+    """Load the certificate of a server and its key; None means plain HTTP. With a client CA, clients need one too."""
     if not certificate and not key:
+        if client_ca:
+            reason = "needs --tls-cert and --tls-key: without TLS there are no client certificates"
+            raise InvalidInput("--tls-client-ca", client_ca, reason)
         return None
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     try:
         context.load_cert_chain(certificate, key or None)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput("--tls-cert", certificate, f"cannot be loaded with --tls-key: {error}") from None
+    if client_ca:
+        try:
+            context.load_verify_locations(client_ca)
+        except (OSError, ssl.SSLError) as error:
+            raise InvalidInput("--tls-client-ca", client_ca, f"cannot be loaded as PEM: {error}") from None
+        context.verify_mode = ssl.CERT_REQUIRED
     return context
 
 

@@ -29,6 +29,7 @@ def run_controller(  # noqa: PLR0913  one for each option
     ledger_token_file: str,
     ledger_ca_file: str,
     ledger_server_name: str,
+    ledger_client_cert: str,
     listen: str,
     scarcity: str,
     whereabouts_namespace: str,
@@ -59,6 +60,7 @@ def run_controller(  # noqa: PLR0913  one for each option
             token_file=ledger_token_file,
             ca_file=ledger_ca_file,
             server_name=ledger_server_name,
+            client_cert=ledger_client_cert,
             timeouts=LEDGER_TIMEOUTS,
         )
         async with kube_client(kubeconfig) as kube, connecting as client:

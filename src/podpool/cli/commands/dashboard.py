@@ -24,6 +24,7 @@ def serve_dashboard(
     ledger_token_file: str,
     ledger_ca_file: str,
     ledger_server_name: str,
+    ledger_client_cert: str,
     listen: str,
 ) -> None:
     """Serve until stopped."""
@@ -35,6 +36,7 @@ def serve_dashboard(
             token_file=ledger_token_file,
             ca_file=ledger_ca_file,
             server_name=ledger_server_name,
+            client_cert=ledger_client_cert,
             timeouts=Timeouts(),
         )
         async with kube_client(kubeconfig) as kube, connecting as client:

@@ -36,6 +36,7 @@ def serve_ledger(  # noqa: PLR0913  one for each option
     database: str,
     listen: str,
     health_listen: str,
+    tls_client_ca: str,
     tls_cert: str,
     tls_key: str,
     admin_token_file: str,
@@ -47,7 +48,7 @@ def serve_ledger(  # noqa: PLR0913  one for each option
     host, port = parse_listen(listen)
     health_host, health_port = parse_listen(health_listen, option="--health-listen")
     location = parse_database(database)
-    clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key)
+    clock, rng, tls = SystemClock(), entropy.system_random(), server_tls(tls_cert, tls_key, client_ca=tls_client_ca)
     cluster_token = read_new_token(cluster_token_file) if cluster_token_file else ""
     settings = LedgerSettings(
         history_retention=parse_duration(history, what="--history"),

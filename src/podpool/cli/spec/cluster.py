@@ -246,6 +246,7 @@ COMMANDS = (
         Option("ledger-token-file", "File with the token for the ledger."),
         shared.LEDGER_CA_FILE,
         shared.LEDGER_SERVER_NAME,
+        shared.LEDGER_CLIENT_CERT,
         shared.port_option("127.0.0.1:7781", "of the page; port 0 is any free port"),
         section=Section.INSPECT,
         service=True,

@@ -93,6 +93,7 @@ COMMANDS = (
         Option("ledger-token-file", "File with this cluster's token for the ledger (`podpool ledger token create`)."),
         shared.LEDGER_CA_FILE,
         shared.LEDGER_SERVER_NAME,
+        shared.LEDGER_CLIENT_CERT,
         port_option("127.0.0.1:7783", _HEALTH),
         Option("scarcity", SCARCITY_HELP, "graded", choices=SCARCITY_POLICIES),
         *(WHEREABOUTS_NAMESPACE, FLAT_FILE),

@@ -79,6 +79,11 @@ COMMANDS = (
         Option("health-listen", "Address and port of /healthz, /livez, /readyz and /metrics.", "127.0.0.1:7785"),
         *TLS,
         Option(
+            "tls-client-ca",
+            "PEM file with the CAs of client certificates: each caller needs one, besides its token. "
+            "Default: no client certificates.",
+        ),
+        Option(
             "admin-token-file",
             "File of the admin token, created if missing. "
             "Default: beside the SQLite file, or with PostgreSQL /var/lib/podpool/ledger.db.admin-token.",

@@ -45,14 +45,18 @@ LEDGER_TOKEN_FILE = Option(
 )
 LEDGER_CA_FILE = Option("ledger-ca-file", "PEM file with the CA of the ledger's certificate.")
 LEDGER_SERVER_NAME = Option("ledger-server-name", "Name in the ledger's certificate. Default: the host of --ledger.")
+LEDGER_CLIENT_CERT = Option(
+    "ledger-client-cert",
+    "PEM file with a client certificate and its key, for a ledger with --tls-client-ca.",
+)
 OUTPUT = Option("output", "Output format.", Output.TABLE, choices=tuple(Output), short="-o")
 MANIFEST_OUTPUT = Option("output", "Output format.", Output.YAML, choices=(Output.YAML, Output.JSON), short="-o")
 NO_COLOR = Option(
     "no-color", "Print without colors. The variable NO_COLOR has the same effect.", "false", Type.BOOLEAN, env=False
 )
 PRINTED = (OUTPUT, NO_COLOR)
-LEDGER_CONNECTION = (LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, LEDGER_SERVER_NAME)
-CLUSTER = (KUBECONFIG, CONTEXT, DETECTED_LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, LEDGER_SERVER_NAME, *PRINTED)
+LEDGER_CONNECTION = (LEDGER, LEDGER_TOKEN_FILE, LEDGER_CA_FILE, LEDGER_SERVER_NAME, LEDGER_CLIENT_CERT)
+CLUSTER = (KUBECONFIG, CONTEXT, DETECTED_LEDGER, *LEDGER_CONNECTION[1:], *PRINTED)
 """Options of every command that inspects a cluster."""
 
 SETTINGS = Option(
