@@ -1,6 +1,7 @@
 """Authorization: a cluster's token sees and changes only its own; an admin token administers."""
 
 import itertools
+import tracemalloc
 
 import msgspec
 import pytest
@@ -8,11 +9,11 @@ import pytest
 from podpool.ledger.admin_messages import CreateTokenRequest, PodReport
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, Unauthorized
-from podpool.ledger.http.rate_limit import RateLimits
+from podpool.ledger.http.rate_limit import RateLimiter, RateLimits
 from podpool.ledger.http.routes import ROUTES, Access
 from podpool.ledger.messages import ExcuseRequest, OpenTermRequest, ReconcileRequest, SubnetGrowth, SubnetSpec
 from podpool.runtime.transport import Request
-from tests.ledger.harness import SUBNET, AuthHarness, Leader, item, run
+from tests.ledger.harness import SUBNET, AuthHarness, Leader, ManualClock, item, run
 
 pytestmark = pytest.mark.usefixtures("backend")
 
@@ -195,6 +196,33 @@ def test_rate_limit_is_per_caller() -> None:
     assert 200 == harness.status("GET", "/v1/subnets", authorization=calm)
     harness.clock.now += 1.0
     assert 2 == calls_until_refused(harness, busy)
+
+
+def test_callers_that_have_been_idle_are_forgotten() -> None:
+    """Not those that have used up their requests."""
+    clock = ManualClock()
+    limiter = RateLimiter(RateLimits(rate=1.0, burst=2.0), clock=clock)
+
+    def call(name: object) -> None:
+        limiter.enter(name, body_bytes=0)
+        limiter.leave(name, body_bytes=0)
+
+    middle = 0
+    tracemalloc.start()
+    for number in range(30_000):
+        clock.now += 0.01
+        call(number)
+        if number == 15_000:
+            middle, _ = tracemalloc.get_traced_memory()
+    end, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert end < middle + 100_000
+    for _ in range(2):
+        call("busy")
+    for number in range(1_100):
+        call(f"other {number}")
+    with pytest.raises(TooManyRequests):
+        call("busy")
 
 
 def test_concurrent_requests_and_streams_are_limited() -> None:

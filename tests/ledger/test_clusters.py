@@ -2,6 +2,7 @@
 
 import pytest
 
+from podpool.ledger.admin_messages import PodReport, PodUsage
 from podpool.ledger.errors import NotFound, StaleTerm
 from podpool.ledger.messages import NetworkContainerResult, NetworkContainerState, ReconcileRequest, ReconcileResponse
 from tests.ledger.harness import Leader, LedgerHarness, item, run
@@ -149,6 +150,21 @@ def test_retire_releases_only_the_cluster(harness: LedgerHarness) -> None:
     assert kept["n00"].grants == other.reconcile_one(item("n00", kept["n00"], wanted=3)).grants
     with pytest.raises(StaleTerm):
         leader.reconcile()
+
+
+def test_retire_ends_the_pods_of_the_cluster_so_that_they_are_trimmed(harness: LedgerHarness) -> None:
+    """Nobody reports their end any more."""
+    pod = PodUsage(network="lab", address="10.9.0.1", namespace="d", name="p", uid="u", since="1970-01-12T13:46:40Z")
+    for cluster in ("c1", "c2"):
+        Leader(harness, cluster)
+        run(harness.client.report_pods(PodReport(cluster=cluster, pods=(pod,))))
+    harness.clock.now += 60
+    run(harness.client.retire("c1"))
+    shown = {each.cluster: each.until for each in run(harness.client.pod_history("p")).pod_usages}
+    assert {"c1": "1970-01-12T13:47:40.000+00:00", "c2": None} == shown
+    harness.clock.now += 31 * 86_400
+    run(harness.ledger.maintain_history())
+    assert ["c2"] == [each.cluster for each in run(harness.client.pod_history("p")).pod_usages]
 
 
 def test_recovery_does_not_await_a_retired_cluster(harness: LedgerHarness) -> None:

@@ -62,8 +62,13 @@ class NNCReconciler:
         self._waiting.setdefault(node, (subnet, asyncio.get_running_loop().time()))
 
     def clear_waiting(self, node: str) -> None:
-        """Record that a node has what it requested, or is deleted."""
+        """Record that a node has what it requested."""
         self._waiting.pop(node, None)
+
+    def forget(self, node: str) -> None:
+        """Drop what is kept about a deleted node."""
+        self.clear_waiting(node)
+        self._resync.discard(node)
 
     def waiting(self, subnet: str) -> tuple[int, float]:
         """Return how many nodes of a subnet wait, and for how many seconds the longest waiting has."""

@@ -67,7 +67,7 @@ class NodeReconciler:
         if nnc is not None and nnc.metadata.deletion_timestamp is not None:
             await self._finalize(nnc)
         elif node is None:
-            self._nnc_reconciler.clear_waiting(name)  # node GC releases its NC, Kubernetes' GC deletes its NNC
+            self._nnc_reconciler.forget(name)  # node GC releases its NC, Kubernetes' GC deletes its NNC
         elif nnc is None:
             await self._create_nnc(name)
         elif owner_uid(nnc) != node.metadata.uid:

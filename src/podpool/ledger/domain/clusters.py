@@ -44,7 +44,7 @@ def confirm_loss(repo: Repository, id_: str, *, breaker: BreakerSettings, time: 
 
 
 def retire(repo: Repository, id_: str, *, time: float) -> RetiredCluster:
-    """Release everything of a destroyed cluster: addresses cool down, NCs are closed, tokens are revoked."""
+    """Release everything of a destroyed cluster: addresses cool down, NCs are closed, tokens are revoked, Pods end."""
     cluster = _existing(repo, id_)
     repo.advance_revision()
     ncs = sorted(repo.ncs(id_), key=lambda nc: (nc.subnet, nc.number))
@@ -52,6 +52,7 @@ def retire(repo: Repository, id_: str, *, time: float) -> RetiredCluster:
     for number, group in groupby(ncs, key=lambda nc: nc.subnet):
         events += _close(repo, number, group, time=time)
     clear_pending_inventories(repo, id_, time=time)
+    repo.end_pod_usages(id_, until=time)  # so that they are trimmed with the history
     revoked = [row for row in repo.tokens() if row.cluster == id_ and not row.revoked]
     for token in revoked:
         repo.put_token(replace(token, revoked=True))

@@ -208,6 +208,9 @@ class Repository(Protocol):
         An address has one Pod at a time: an earlier usage without an end ends when this one begins.
         """
 
+    def end_pod_usages(self, cluster: str, *, until: float) -> None:
+        """End all usages of a cluster that have no end: nobody reports them any more."""
+
     def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
         """Return, for each of these ended periods, the Pods of its cluster that used its address, the latest first."""
 

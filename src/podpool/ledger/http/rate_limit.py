@@ -10,6 +10,9 @@ import msgspec
 from podpool.ledger.errors import TooManyRequests
 from podpool.runtime.clock import Clock
 
+_MAX_BUCKETS = 1_000
+"""Callers that are remembered before idle ones are forgotten: as many as there may be valid tokens."""
+
 
 class RateLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Limits of each caller."""
@@ -60,3 +63,10 @@ class RateLimiter:
         if level < 1:
             raise TooManyRequests(f"more than {rate:g} requests per second", retry_after=(1 - level) / rate)
         self._buckets[caller] = (level - 1, now)
+        if len(self._buckets) > _MAX_BUCKETS:
+            self._drop_full(now)
+
+    def _drop_full(self, now: float) -> None:
+        """Forget callers without a request for so long that they may send a burst again, as new ones may."""
+        idle = self._limits.burst / self._limits.rate
+        self._buckets = {caller: bucket for caller, bucket in self._buckets.items() if now - bucket[1] < idle}

@@ -189,6 +189,11 @@ class PostgresHistory:
         self._require_lock()
         self._buffer.usages.append(msgspec.structs.astuple(row))
 
+    def end_pod_usages(self, cluster: str, *, until: float) -> None:
+        self.flush_buffer()
+        statement = "UPDATE pod_usage SET until = greatest(since, $1) WHERE cluster = $2 AND until IS NULL"
+        self._execute(statement, until, cluster)
+
     def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
         self.flush_buffer()
         keys = [(each.network, each.address, each.cluster, each.since, each.until) for each in periods]

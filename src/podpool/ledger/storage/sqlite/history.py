@@ -104,6 +104,10 @@ class SqliteHistory:
             *msgspec.structs.astuple(row),
         )
 
+    def end_pod_usages(self, cluster: str, *, until: float) -> None:
+        statement = "UPDATE pod_usage SET until = max(since, ?) WHERE cluster = ? AND until IS NULL"
+        self._execute(statement, until, cluster)
+
     def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
         columns = ", ".join(f"usage.{column}" for column in _USAGE_COLUMNS.split(", "))
         keys = [(each.network, each.address, each.cluster, each.since, each.until) for each in periods]
