@@ -190,26 +190,6 @@ class TestInUse:
         assert ((), ["10.0.0.0/25 busy", "10.0.0.128/25 idle"]) == (returned.outdated, listed(returned))
         assert ("new",) == returned.waiting
 
-    def test_a_changed_size_gives_a_node_whose_slice_is_in_use_another_one(self) -> None:
-        """Else it would need a moment without Pods. Nodes without any slice come first."""
-        larger = plan("10.0.0.0/24", 26)
-        before = assign_slices(larger, nodes=nodes("busy", "late"))
-        used = [in_use_by("busy", "10.0.0.0/26"), in_use_by("late", "10.0.0.64/26")]
-        smaller, live = plan("10.0.0.0/25", 28), nodes("busy", "late")
-        table = assign_slices(plan("10.0.0.0/24", 25), nodes=live, in_use=used[:1], previous=before)
-        assert {"busy": "10.0.0.0/26", "late": "10.0.0.128/25"} == assigned(table), "none is free for it"
-        table = assign_slices(plan("10.0.0.0/24", 27), nodes=live, in_use=used, previous=before)
-        assert {"busy": "10.0.0.128/27", "late": "10.0.0.160/27"} == assigned(table)
-        assert (tuple(used), (), 2) == (table.former, table.outdated, table.free)
-        again = assign_slices(plan("10.0.0.0/24", 27), nodes=live, in_use=used, previous=table)
-        assert table == again
-        moved = [*used, in_use_by("busy", "10.0.0.128/27")]
-        assert table == assign_slices(plan("10.0.0.0/24", 27), nodes=live, in_use=moved, previous=table)
-        returned = assign_slices(plan("10.0.0.0/24", 27), nodes=live, in_use=moved[1:], previous=table)
-        assert (assigned(table), used[1:]) == (assigned(returned), list(returned.former))
-        table = assign_slices(smaller, nodes=live, in_use=used, previous=before)
-        assert ({"busy": "10.0.0.0/26", "late": "10.0.0.64/26"}, ()) == (assigned(table), table.former)
-
     def test_a_disjoint_range_does_not_affect_former_slices(self) -> None:
         used = [in_use_by("busy", "10.0.0.0/24")]
         table = assign_slices(plan("11.0.0.0/16", 24), nodes=nodes("busy"), in_use=used)

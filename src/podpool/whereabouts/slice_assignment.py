@@ -3,8 +3,7 @@
 Invariants, for any change of nodes, range and slice size:
 - A slice that a node may be using stays assigned to it until its agent returns it or the node is gone.
 - No other assigned slice overlaps it.
-- A node that stays keeps its slice. One whose slice is of an earlier size gets another as soon as one is free, and has
-  both until the earlier one is not in use.
+- A node that stays keeps its slice.
 - No node waits while a slice is free. The node that has waited longest is served first.
 
 A node is its name and its UID: a machine that is registered again under its name gets another slice while the first
@@ -53,14 +52,12 @@ class SliceAssignment(msgspec.Struct, frozen=True, kw_only=True):
     """How many slices are left."""
     others_in_use: tuple[HeldSlice, ...] = ()
     """Other slices in use: of deleted or replaced nodes, of nodes that have another slice, and shared addresses."""
-    former: tuple[HeldSlice, ...] = ()
-    """Those of them that are of an earlier range or size, of nodes that have another slice."""
     conflicts: tuple[tuple[HeldSlice, HeldSlice], ...] = ()
     """Overlapping slices in use by two nodes, which a third party must have written."""
 
     @property
     def outdated(self) -> tuple[str, ...]:
-        """The nodes whose only slice is of an earlier range or size."""
+        """The nodes whose slice is of an earlier range or size."""
         return tuple(node for node, slice_ in self.assigned.items() if not self.layout.contains(slice_))
 
     @property
@@ -92,38 +89,25 @@ def assign_slices(
     before = previous or SliceAssignment(layout=plan.layout)
     own, others, conflicts = _partition(before, plan.layout, nodes, in_use)
     conflicting = {later for _, later in conflicts}
-    outdated = {node: each for node, each in own.items() if not plan.layout.contains(each.slice)}
-    outdated = {node: each for node, each in outdated.items() if each not in conflicting}
-    blocked = [plan.layout.overlapping(each.slice) for each in (*others, *conflicting, *outdated.values())]
+    blocked = [plan.layout.overlapping(each.slice) for each in (*others, *conflicting)]
     table = SliceTable(
         plan.layout,
-        held={node: each.slice for node, each in own.items() if each not in conflicting and node not in outdated},
+        held={node: each.slice for node, each in own.items() if each not in conflicting},
         closed=(*filter(None, blocked), *unusable_slices(plan.layout, plan.range_specs)),
     )
     unassigned = dict.fromkeys(each for each in nodes if each not in own)
-    for node in before.assigned:
-        if node in unassigned or node in outdated:
-            table.adopt(node, before.assigned[node])
+    for node in filter(unassigned.__contains__, before.assigned):
+        table.adopt(node, before.assigned[node])
     for node in (*filter(unassigned.__contains__, (*before.assigned, *before.waiting)), *unassigned):
         table.join(node)
-    for node in outdated:
-        if table.free:
-            table.join(node)
-    kept = {node: each.slice for node, each in own.items() if node not in table.held}
-    others = sorted((*others, *(each for node, each in outdated.items() if node in table.held)))
     return SliceAssignment(
         layout=plan.layout,
-        assigned={**table.held, **kept},
+        assigned={**table.held, **{node: each.slice for node, each in own.items() if each in conflicting}},
         waiting=table.waiting,
         free=table.free,
         others_in_use=tuple(others),
-        former=tuple(each for each in others if each.uid == nodes.get(each.node) and _is_former(each, plan.layout)),
         conflicts=conflicts,
     )
-
-
-def _is_former(held: HeldSlice, layout: SliceLayout) -> bool:
-    return not (held.disputed or layout.contains(held.slice))
 
 
 def _partition(

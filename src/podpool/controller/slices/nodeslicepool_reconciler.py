@@ -75,7 +75,7 @@ class NodeSlicePoolReconciler:
                 assigned=len(assignment.assigned),
                 free=assignment.free,
                 nodes_waiting=len(assignment.waiting),
-                resizing=len({*assignment.outdated, *(each.node for each in assignment.former)}),
+                resizing=len(assignment.outdated),
                 conflicts=len(assignment.conflicts),
             )
             for key, assignment in self._assignments.items()
@@ -234,8 +234,7 @@ def _desired(assignments: dict[SliceTableKey, SliceAssignment]) -> dict[str, tup
     desired: dict[str, tuple[DesiredSlice, ...]] = {}
     for key, assignment in assignments.items():
         conflicting = {(each.slice, each.node) for pair in assignment.conflicts for each in pair}
-        former = ((each.node, each.slice) for each in assignment.former)
-        for node, slice_ in (*assignment.assigned.items(), *former):
+        for node, slice_ in assignment.assigned.items():
             if _has_valid_name(key.network, node, slice_):
                 each = DesiredSlice(
                     network=key.network,
