@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from podpool.core.settings import FORMATS, RULES, SHORTHANDS, Settings
+from tools import krew
 from tools.chart import files as chart
 from tools.figures import PICTURES
 from tools.reference import PAGES
@@ -17,8 +18,9 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 
 
 def main() -> None:
-    """Write all of them, and the generated files of the chart."""
+    """Write all of them, the generated files of the chart, and the krew manifest."""
     chart.write()
+    krew.MANIFEST.write_text(krew.rendered(krew.archive()))
     for name, page in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(page())
