@@ -106,7 +106,7 @@ class Agent:
 
     def health_checks(self) -> Sequence[HealthCheck]:
         """Return the checks of `/readyz`."""
-        proxy = self._proxy.failure if self._proxy else ""
+        proxy = self._proxy.failure if self._proxy else None
         return self._health.checks(self._no_address_reason(), proxy=proxy, runtime=self._sandbox_gc.runtime.note)
 
     def _no_address_reason(self) -> str | None:

@@ -17,16 +17,16 @@ class AgentHealth:
         self._node = informers.node
         self._logged = ""
 
-    def checks(self, not_ready: str | None, *, proxy: str, runtime: str) -> Sequence[HealthCheck]:
+    def checks(self, not_ready: str | None, *, proxy: str | None, runtime: str) -> Sequence[HealthCheck]:
         """Return the checks of `/readyz`: `not_ready` is why no address can be assigned, `runtime` is only noted.
 
-        `proxy` is why the kernel does not answer for Pods on the uplink.
+        `proxy` is why the kernel does not answer for Pods on the uplink; None without an uplink.
         """
         return (
             HealthCheck("journal", self._state.write_error or ("" if self._state.opened else "it is not open yet")),
             HealthCheck("node", self.node_failure()),
             HealthCheck("addresses", not_ready or ""),
-            HealthCheck("uplink", proxy),
+            *(() if proxy is None else (HealthCheck("uplink", proxy),)),
             HealthCheck("runtime", note=runtime),
         )
 
