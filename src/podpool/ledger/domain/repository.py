@@ -209,7 +209,7 @@ class Repository(Protocol):
         """
 
     def end_pod_usages(self, cluster: str, *, until: float) -> None:
-        """End all usages of a cluster that have no end: nobody reports them any more."""
+        """End all usages of a cluster that have no end: no caller reports their end any more."""
 
     def pod_usages(self, periods: Sequence[AllocationPeriodRow]) -> list[list[PodUsageRow]]:
         """Return, for each of these ended periods, the Pods of its cluster that used its address, the latest first."""
