@@ -75,16 +75,16 @@ class Multus:
 
     def define(self, name: str, config: Mapping[str, Any]) -> None:
         """Define a network by its CNI configuration."""
-        named = {"cniVersion": "1.0.0", "name": name, **config}
-        self.cluster.admin.post(
-            ATTACHMENTS,
-            {
-                "apiVersion": f"{GROUP}/v1",
-                "kind": "NetworkAttachmentDefinition",
-                "metadata": {"name": name},
-                "spec": {"config": json.dumps(named)},
-            },
-        )
+        kind = {"apiVersion": f"{GROUP}/v1", "kind": "NetworkAttachmentDefinition"}
+        self.cluster.admin.post(ATTACHMENTS, {**kind, "metadata": {"name": name}, "spec": _spec(name, config)})
+
+    def redefine(self, name: str, config: Mapping[str, Any]) -> None:
+        """Replace the CNI configuration of a network."""
+        self.cluster.admin.patch(f"{ATTACHMENTS}/{name}", {"spec": _spec(name, config)})
+
+
+def _spec(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
+    return {"config": json.dumps({"cniVersion": "1.0.0", "name": name, **config})}
 
 
 def wanting(networks: Iterable[str]) -> dict[str, str]:

@@ -12,7 +12,8 @@ from parts.multus import attached, wanting
 from parts.node_config import BRIDGE
 from parts.polling import until
 from parts.whereabouts import POOLS, RESERVATIONS
-from tests.cluster.conftest import INTERVAL, MOVES
+from tests.cluster.conftest import INTERVAL, MOVES, TIMEOUT
+from tests.cluster.consistency import name_of
 from tests.cluster.network_consistency import collected, entries, of_a_node, pod_in
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ pytestmark = [pytest.mark.real, pytest.mark.xdist_group("cluster"), pytest.mark.
 TEN = [f"net{number}" for number in range(1, 11)]
 WHEREABOUTS, PODPOOL = {"type": "whereabouts"}, {"type": "podpool"}
 SLICED = {"node_slice_size": "/27"}
+NODE_SLICES_PATH = "/apis/podpool.io/v1alpha1/nodeslices"
 SWEPT = 300.0
 
 
@@ -57,6 +59,33 @@ def test_slices_and_shared_ranges_serve_pods_that_come_and_go_and_come_back(worl
     world.agrees(pods=4)
     world.cluster.scale("web", 5)
     world.agrees(pods=8)
+
+
+def test_the_slice_size_of_a_live_network_is_changed(world: World, multus: Multus) -> None:
+    """As docs/slice-sizing.md has it: a node keeps what is in use, and has the new size when nothing is."""
+    name = TEN[0]
+    config = {"type": "macvlan", "master": BRIDGE, "mode": "bridge"}
+    ipam = {**WHEREABOUTS, "network_name": name, "range": "10.62.1.0/24"}
+    multus.define(name, {**config, "ipam": {**ipam, "node_slice_size": "/27"}})
+    world.cluster.deploy("web", 4, annotations=wanting([name]))
+    world.agrees(pods=4)
+    before = addresses_of(world)
+    assert {("/27", False)} == set(slices_of(world).values())
+
+    multus.redefine(name, {**config, "ipam": {**ipam, "node_slice_size": "/28"}})
+    kept = {("/27", True)}
+    until(lambda: kept == set(slices_of(world).values()), "the slices are to be returned", timeout=TIMEOUT)
+    assert before == addresses_of(world)
+    world.cluster.scale("web", 8)
+    world.agrees(pods=8)
+    assert before.items() <= addresses_of(world).items()
+    assert kept == set(slices_of(world).values())
+
+    world.cluster.scale("web", 0)
+    returned = {("/28", False)}
+    until(lambda: returned == set(slices_of(world).values()), "the large slices are returned", timeout=TIMEOUT)
+    world.cluster.scale("web", 4)
+    world.agrees(pods=4)
 
 
 def test_networks_have_back_what_pods_of_a_node_that_dies_had(world: World, multus: Multus) -> None:
@@ -90,6 +119,21 @@ def replace_two(world: World, multus: Multus) -> None:
     world.installation.join(replacement)
     world.ready()
     multus.join(replacement)
+
+
+def addresses_of(world: World) -> dict[str, list[str]]:
+    """The addresses of each Pod in its only secondary network."""
+    return {name_of(pod): attached(pod)["net1"] for pod in world.cluster.pods()}
+
+
+def slices_of(world: World) -> dict[str, tuple[str, bool]]:
+    """The size of each assigned slice, and whether its return is requested."""
+    found = [
+        each
+        for obj in world.cluster.admin.get(NODE_SLICES_PATH)["items"]
+        for each in obj["spec"].get("assignments", ())
+    ]
+    return {each["slice"]: (f"/{each['slice'].partition('/')[2]}", bool(each.get("returnReason"))) for each in found}
 
 
 def lent(world: World) -> Addresses:
