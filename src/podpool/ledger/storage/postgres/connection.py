@@ -1,7 +1,8 @@
 """Connections to a PostgreSQL server, migrations, and the server's identity.
 
 The identity is the system identifier and the timeline: a server that was restored, or promoted from a standby, differs
-in one of them, and may have lost commits whose callers were answered.
+in one of them, and may have lost commits whose callers were answered. A server that does not sync its commits loses
+them without such a sign when it crashes: it is refused.
 """
 
 from contextlib import asynccontextmanager
@@ -25,6 +26,8 @@ _COMMAND_TIMEOUT = 30.0
 _IDLE_IN_TRANSACTION_TIMEOUT = 10.0
 """A replica that hangs while it locks the ledger row must not block the others."""
 
+_DURABILITY_SETTINGS = ("fsync", "full_page_writes", "synchronous_commit")
+
 ServerIdentity = tuple[int, int]
 """System identifier and timeline."""
 
@@ -45,7 +48,7 @@ RETRYABLE_ERRORS = (asyncpg.SerializationError, asyncpg.DeadlockDetectedError, a
 
 
 async def connect(url: str, *, maintenance: bool = False) -> "Connection":
-    """Open a connection to a primary, without timeouts for maintenance."""
+    """Open a connection to a primary that syncs its commits; one for maintenance to any, without timeouts."""
     idle = 0 if maintenance else _IDLE_IN_TRANSACTION_TIMEOUT
     settings = {
         "application_name": "podpool-ledger",
@@ -53,13 +56,30 @@ async def connect(url: str, *, maintenance: bool = False) -> "Connection":
     }
     if maintenance:
         settings |= {"statement_timeout": "0", "lock_timeout": "0"}
-    return await asyncpg.connect(
+    connection = await asyncpg.connect(
         url,
         timeout=_CONNECT_TIMEOUT,
         command_timeout=None if maintenance else _COMMAND_TIMEOUT,
         target_session_attrs=SessionAttribute.primary,
         server_settings=settings,
     )
+    try:
+        if not maintenance:
+            await check_durable(connection)
+    except BaseException:
+        connection.terminate()
+        raise
+    return connection
+
+
+async def check_durable(connection: "Connection") -> None:
+    """Raise if the server answers a commit that a crash may lose: two nodes would own the addresses that it granted."""
+    for name in _DURABILITY_SETTINGS:
+        value = await connection.fetchval("SELECT current_setting($1)", name)
+        if value == "off":
+            lost = "a crash may lose commits whose callers were answered, and then two nodes own one address"
+            remedy = f"set {name} to on for this server, database and role"
+            raise Unavailable(f"PostgreSQL has {name}=off: {lost}; {remedy}")
 
 
 @asynccontextmanager

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import asyncpg
 
+from podpool.ledger.errors import Unavailable
 from podpool.ledger.storage.group_commit import ChangeListeners
 from podpool.ledger.storage.postgres.commit import CHANNEL
 from podpool.ledger.storage.postgres.connection import CONNECTION_ERRORS, connect
@@ -56,7 +57,7 @@ class NotificationListener:
         while True:
             try:
                 await self._listen()
-            except (*CONNECTION_ERRORS, asyncpg.PostgresError) as error:
+            except (Unavailable, *CONNECTION_ERRORS, asyncpg.PostgresError) as error:
                 text = f"{type(error).__name__}: {error}"
                 log.warning("PostgreSQL notifications interrupted, reconnecting", error=text)
             await asyncio.sleep(_RECONNECT_DELAY)
