@@ -11,7 +11,7 @@ COVERED := tests/core tests/whereabouts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim model soak fuzz mutants bench docs screenshots site image lock clean
+.PHONY: help up check format test test-fast parts sim model soak fuzz mutants bench docs manifests screenshots site image lock clean
 
 help: ## list the commands
 	@echo "podpool: IP address management for Kubernetes Pods"; echo
@@ -92,6 +92,10 @@ bench-%: .venv/.dev
 docs: .venv/.dev ## regenerate the pages, tables and figures in docs/
 	@$(BIN)/python -m tools.docs
 	@$(BIN)/python -m bench --report-only
+
+manifests: .venv/.dev ## render deploy/manifests from the Helm chart
+	@$(BIN)/python -c "from parts import recipes; recipes.build(recipes.recipe('helm'))"
+	@$(BIN)/python -m tools.chart
 
 screenshots: .venv/.dev ## take the dashboard screenshots from a real podpool up; needs Chromium
 	@$(BIN)/python -m tools.screenshots

@@ -36,21 +36,27 @@ GONE_QUIET = "10s"
 
 
 class Cluster:
-    """Fixture: `cluster`. `nodes` by name; `plane` as everywhere; `scheduler` and `controllers` are daemons."""
+    """Fixture: `cluster`. `nodes` by name; `plane` as everywhere; `scheduler` and `controllers` are daemons.
 
-    def __init__(self, home: Path) -> None:
+    With `service_accounts` Pods get the tokens of their accounts. With a `boot_id` all nodes report this one: a
+    container sees only the machine's.
+    """
+
+    def __init__(self, home: Path, *, service_accounts: bool = False, boot_id: str = "") -> None:
         if os.geteuid() != 0:
             raise StartFailed("nodes of a cluster can only be made by root: type 'sudo make test'")
         cgroups.remove_left()
         self.home = home
         (home / "plane").mkdir()
-        self.plane = ControlPlane(home / "plane")
+        self.plane = ControlPlane(home / "plane", service_accounts=service_accounts)
+        self.boot_id = boot_id
         self.admin = self.plane.admin
         self.segment = Namespaces(home)
         self.nodes: dict[str, Node] = {}
         self.controllers = self.control(
             "kube-controller-manager",
             f"--service-account-private-key-file={self.plane.home / 'tokens.key'}",
+            f"--root-ca-file={self.plane.ca}",
             f"--flex-volume-plugin-dir={home / 'volume-plugins'}",
             f"--node-monitor-grace-period={GONE_QUIET}",
         )
@@ -96,6 +102,7 @@ class Cluster:
             self.segment,
             home=self.home / f"node-{number}-{name}",
             address=f"10.99.0.{10 + number}",
+            boot_id=self.boot_id,
         )
         self.nodes[name] = node
         node.start()

@@ -35,7 +35,7 @@ class KubectlFailed(Exception):
 class ControlPlane:
     """Fixture: `control_plane`. `etcd` and `apiserver` can be stopped, paused, killed and started, one call each."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, *, service_accounts: bool = False) -> None:
         self.home = home
         self.port = free_port()
         self.ca = home / "ca.pem"
@@ -51,7 +51,7 @@ class ControlPlane:
             ready=lambda: answers(self.etcd_port, "/readyz"),
         )
         self.apiserver = Daemon(
-            apiserver_argv(home, self.port, etcd_port=self.etcd_port),
+            apiserver_argv(home, self.port, etcd_port=self.etcd_port, service_accounts=service_accounts),
             log=home / "kube-apiserver.log",
             ready=self.ready,
         )
@@ -142,8 +142,8 @@ def etcd_argv(home: Path, port: int, *, peer_port: int) -> list[str | Path]:
     ]
 
 
-def apiserver_argv(home: Path, port: int, *, etcd_port: int) -> list[str | Path]:
-    """Return the command line of the API server."""
+def apiserver_argv(home: Path, port: int, *, etcd_port: int, service_accounts: bool = False) -> list[str | Path]:
+    """Return the command line of the API server; with `service_accounts` Pods get tokens, which needs controllers."""
     return [
         *(program("kube-apiserver"), f"--etcd-servers=http://127.0.0.1:{etcd_port}"),
         *("--bind-address=127.0.0.1", f"--secure-port={port}", "--advertise-address=127.0.0.1"),
@@ -156,7 +156,8 @@ def apiserver_argv(home: Path, port: int, *, etcd_port: int) -> list[str | Path]
             f"--service-account-key-file={home / 'tokens.key'}",
         ),
         f"--service-account-signing-key-file={home / 'tokens.key'}",
-        *("--disable-admission-plugins=ServiceAccount", "--allow-privileged=true"),
+        *([] if service_accounts else ["--disable-admission-plugins=ServiceAccount"]),
+        "--allow-privileged=true",
         "--enable-admission-plugins=OwnerReferencesPermissionEnforcement",  # as some distributions have it
         "--shutdown-watch-termination-grace-period=2s",  # otherwise each open watch delays the shutdown by a minute
         "--service-cluster-ip-range=10.255.0.0/24",

@@ -38,7 +38,9 @@ class CommandFailed(Exception):
 class Node:
     """One node. `kubelet` and `containerd` can be killed and started; `die` ends the whole machine."""
 
-    def __init__(self, name: str, plane: ControlPlane, segment: Namespaces, *, home: Path, address: str) -> None:
+    def __init__(
+        self, name: str, plane: ControlPlane, segment: Namespaces, *, home: Path, address: str, boot_id: str = ""
+    ) -> None:
         self.name = name
         self.plane = plane
         self.segment = segment
@@ -47,7 +49,7 @@ class Node:
         self.plugins, self.configs, self.manifests = home / "plugins", home / "net.d", home / "manifests"
         for directory in (self.plugins, self.configs, self.manifests):
             directory.mkdir(parents=True)
-        self.boot_id = str(uuid.uuid4())
+        self.boot_id = boot_id or str(uuid.uuid4())
         self.cgroup = cgroups.make(name)
         self.running: list[Daemon] = []
         self.holder = self.new_holder()

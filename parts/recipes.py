@@ -107,6 +107,11 @@ RECIPES = (
 )
 
 
+def recipe(name: str) -> Recipe:
+    """Return the recipe of a component."""
+    return next(each for each in RECIPES if each.name == name)
+
+
 def build(recipe: Recipe) -> None:
     """Build a component unless it exists."""
     if all(given(name) for name in recipe.programs) or cache.complete(recipe.home, recipe.programs):

@@ -9,6 +9,7 @@ from pathlib import Path
 from podpool.core.settings import FORMATS, RULES, SHORTHANDS, Settings
 from tools import krew
 from tools.chart import files as chart
+from tools.chart import manifests
 from tools.figures import PICTURES
 from tools.reference import PAGES
 from tools.reference.markdown import code, field_docs, replace_section, table
@@ -21,6 +22,7 @@ def main() -> None:
     """Write all of them, the generated files of the chart, and the krew manifest."""
     chart.write()
     krew.MANIFEST.write_text(krew.rendered(krew.archive()))
+    manifests.write_if_helm_is_built()
     for name, page in pages().items():
         (DOCS / name).parent.mkdir(exist_ok=True)
         (DOCS / name).write_text(page())

@@ -40,7 +40,7 @@ CASES: dict[str, set[str]] = {
     "podpool ledger subnet ": {"create", "list", "show", "grow", "drain", "reopen", "delete"},
     "podpool ledger subnet list -o ": {"table", "wide", "json", "yaml"},
     "podpool ledger subnet create --ex": {"--exclude"},
-    "podpool controller ": {"run", "install-crds"},
+    "podpool controller ": {"run", "install-crds", "uninstall"},
     "podpool controller run --scarcity ": {"off", "exhaustion", "graded"},
     "podpool agent run --mode r": {"reactive"},
     "podpool agent journal ": {"show"},

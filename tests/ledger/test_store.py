@@ -372,3 +372,21 @@ def test_size_grows_with_used_addresses_not_with_the_subnet() -> None:
     Leader(harness).reconcile_one(item(wanted=100))
     assert len(harness.store.image()) - before < 100_000
     assert harness.state().subnet == SubnetName(network="vnet", name="pods")
+
+
+def test_a_transaction_that_sqlite_has_rolled_back_is_reported_with_its_cause() -> None:
+    """As after an error of the disk; nothing else is committed under its name."""
+    store = InlineSqliteStore()
+    ledger = ledger_on(store)
+    run(ledger.start())
+
+    def fail(repo: Repository) -> None:
+        repo.advance_revision()
+        cast("Any", repo)._sql.execute("ROLLBACK")  # noqa: SLF001  planted: SQLite does it by itself
+        raise sqlite3.OperationalError("disk I/O error")
+
+    before = run(store.read(lambda repo: repo.revision))
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O error"):
+        run(store.write(fail))
+    assert before == run(store.read(lambda repo: repo.revision))
+    run(ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24")))

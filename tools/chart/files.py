@@ -34,6 +34,7 @@ def chart_files() -> Mapping[Path, str]:
         CHART / "values.schema.json": values_schema(values),
         CHART / "README.md": readme(values_table(values)),
         CHART / "files/rbac.yaml": documents(manifests),
+        CHART / "files/uninstall-rbac.yaml": documents(rbac.uninstall_manifests(pools=NAMESPACE_MARK)),
         CHART / "files/crds.yaml": documents(crd_manifests()),
         CHART / "files/alerts.yml": (ROOT / "deploy/prometheus/alerts.yml").read_text(),
         CHART / "files/board.json": f"{board()}\n",

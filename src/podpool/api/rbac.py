@@ -17,6 +17,7 @@ NAMESPACE = "kube-system"
 AGENT = "podpool-agent"
 CONTROLLER = "podpool-controller"
 DASHBOARD = "podpool-dashboard"
+UNINSTALL = "podpool-uninstall"
 SHARED_RANGES = "podpool-agent-shared-ranges"
 SHARE_VERB = "share"
 """Custom verb, checked by the admission policies: write IPPools that belong to no node."""
@@ -48,6 +49,31 @@ def shared_range_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
         _rule(_LEASES, "leases", SHARE_VERB, names=[SHARED_LEASE]),
     ]
     return _role(SHARED_RANGES, AGENT, rules, namespace=pools)
+
+
+def uninstall_manifests(*, pools: str = NAMESPACE) -> list[Manifest]:
+    """Return account and roles of `podpool controller uninstall`, which are needed only while it runs."""
+    crds = [f"{plural}.{ACN}" for plural in ("nodenetworkconfigs", "clustersubnets", "clustersubnetstates")]
+    crds += [f"{each}.{WHEREABOUTS}" for each in ("ippools", "overlappingrangeipreservations", "nodeslicepools")]
+    crds += [f"{NODE_SLICES.plural}.{NODE_SLICES.group}"]
+    cluster = [
+        _rule("apiextensions.k8s.io", "customresourcedefinitions", "get", "delete", names=crds),
+        _rule(NODE_SLICES.group, NODE_SLICES.plural, "get", "list", "patch", "delete"),
+        _rule(WHEREABOUTS, ["ippools", "overlappingrangeipreservations"], "list"),
+        _rule("", "nodes", "get", "list", "patch"),
+        _rule("", "nodes/status", "patch"),
+    ]
+    inside = [
+        _rule("apps", "daemonsets", "get", names=[UNINSTALL]),
+        _rule(ACN, "nodenetworkconfigs", "get", "list", "patch", "delete"),
+        _rule(_LEASES, "leases", "delete", names=[CONTROLLER]),
+    ]
+    pool = [
+        _rule(WHEREABOUTS, ["ippools", "nodeslicepools"], "list", "delete"),
+        _rule(_LEASES, "leases", "list", "delete"),
+        _rule("", "configmaps", "delete", names=[INVENTORY_CONFIG_MAP]),
+    ]
+    return _component(UNINSTALL, pools, cluster, inside, pool)
 
 
 def _controller_cluster_rules() -> list[Manifest]:

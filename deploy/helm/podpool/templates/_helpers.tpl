@@ -151,3 +151,10 @@ podpool-ledger.kube-system.svc
 {{ dict "cniVersion" "1.0.0" "name" "podpool" "plugins" (list $plugin) | toPrettyJson }}
 {{- end -}}
 {{- end }}
+
+{{/* Annotations of what runs after the release was deleted, and is deleted itself when it has succeeded. */}}
+{{- define "podpool.uninstallHook" -}}
+helm.sh/hook: post-delete
+helm.sh/hook-weight: {{ . | quote }}
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}

@@ -1,6 +1,7 @@
 """Commands that run and install the components of a cluster: controller, agent, CNI plugin; manifests; migration."""
 
 import socket
+from pathlib import PurePath
 
 from podpool.cli.spec import options as shared
 from podpool.cli.spec.model import Example, Group, Option, Section, Session, Type, command
@@ -54,6 +55,7 @@ _CNI_CONFIG = (
     ),
     Option("cni-template", "File with the CNI configuration to write, in place of a profile."),
 )
+_KEEP_STATE = Option("keep-state", "Keep journals, objects and CRDs for a later installation.", "false", Type.BOOLEAN)
 _SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared ranges.", "false", Type.BOOLEAN)
 
 COMMANDS = (
@@ -145,6 +147,34 @@ COMMANDS = (
         Option("boot-id", "Boot ID as the kubelet reports it. Default: the kernel's."),
         config_file=AGENT_CONFIG_FILE,
         service=True,
+    ),
+    command(
+        "agent uninstall",
+        "Remove podpool's files from this node, after its agent has stopped.",
+        "uninstall:uninstall_agent",
+        Example("Uninstall from this node", ""),
+        Example("Keep the journal", "--keep-state"),
+        *(_BIN_DIR, _NAME),
+        Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
+        _STATE,
+        Option("empty-dirs", "Directories to empty, separated by commas.", str(PurePath(paths.SOCKET).parent)),
+        _KEEP_STATE,
+        Option("installed-file", "File that exists while podpool is still installed; then nothing is removed."),
+        Option("listen", "Address and port of /livez and /readyz, then served until stopped. Empty: exit when done."),
+        service=True,
+        description="It waits up to 120 s for the agent to stop. Running Pods keep their network; their DELs fail "
+        "without the plugin, so delete them first, or install another plugin.",
+    ),
+    command(
+        "controller uninstall",
+        "Delete podpool's objects and CRDs from the cluster, after controllers and agents have stopped.",
+        "uninstall:uninstall_cluster",
+        Example("Uninstall from the cluster of the current context", ""),
+        Option("daemon-set", "DaemonSet in kube-system that runs `podpool agent uninstall`; it is awaited first."),
+        Option("timeout", "How long to wait for the nodes, and for the objects.", "5m"),
+        _KEEP_STATE,
+        *(WHEREABOUTS_NAMESPACE, KUBECONFIG),
+        description="CRDs of another installation stay, and those of Whereabouts while shared ranges are in use.",
     ),
     command(
         "agent journal show",

@@ -39,6 +39,7 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
     connection.execute("PRAGMA synchronous=FULL").close()
     connection.execute("PRAGMA foreign_keys=ON").close()
     connection.execute("PRAGMA busy_timeout=10000").close()
+    connection.execute("PRAGMA temp_store=MEMORY").close()  # a container with a read-only root has no /tmp
     migrate(connection)
     return connection
 

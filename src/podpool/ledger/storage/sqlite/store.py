@@ -183,6 +183,14 @@ class SqliteStore(_Store):
         self._listeners.notify(changed)
 
 
+class _RolledBack(BaseException):
+    """SQLite has rolled back the whole transaction because of an error, such as one of the disk: nothing more runs."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(error)
+        self.error = error
+
+
 class _Writer:
     """The connection and the rollback detector."""
 
@@ -207,6 +215,8 @@ class _Writer:
             done: list[SqliteRepository] = []
             results = list(run_group(transactions, partial(self._run_in_savepoint, done)))
             revision = self._finish(before, done)
+        except _RolledBack as rolled_back:
+            raise rolled_back.error from None
         except BaseException:
             if self._sql.in_transaction:
                 self._sql.execute("ROLLBACK")
@@ -228,11 +238,13 @@ class _Writer:
         repository = SqliteRepository(self._sql)
         try:
             value = transaction(repository)
-        except Exception:
+        except Exception as error:
+            if not self._sql.in_transaction:  # another SAVEPOINT would begin a transaction that its RELEASE commits
+                raise _RolledBack(error) from error
             self._sql.execute("ROLLBACK TO one")
-            raise
-        finally:
             self._sql.execute("RELEASE one")
+            raise
+        self._sql.execute("RELEASE one")
         done.append(repository)
         return value
 
