@@ -174,6 +174,25 @@ def test_freed_addresses_go_to_the_cluster_that_holds_less(harness: LedgerHarnes
     assert 0 == request(other, "second", second, 2)
 
 
+@pytest.mark.parametrize("waiting", [0, 1])
+def test_many_waiting_nodes_of_one_cluster_hide_none_of_another(waiting: int) -> None:
+    """More than there are free addresses, and all have waited longer."""
+    harness = LedgerHarness()
+    harness.subnet("10.0.0.0/27", reserved_for_primaries=0, cooldown=0.0, cooldown_exhausted=0.0)
+    leader, other = Leader(harness, "c1"), Leader(harness, "c2")
+    crowd = {f"n{number}": leader.node(f"n{number}") for number in range(12)}
+    small = other.node("small")
+    holder = leader.node("hog", wanted=30 - 14)
+    for name, state in crowd.items():
+        assert 3 == request(leader, name, state, 3, waiting=3 * waiting)
+        harness.clock.now += 1
+    assert 2 == request(other, "small", small, 2, waiting=2 * waiting)
+    response = leader.reconcile(item("hog", holder, wanted=14, released=ids(holder)[:2]))
+    assert () == response.servable
+    assert 3 == request(leader, "n0", crowd["n0"], 3, waiting=3 * waiting)
+    assert 0 == request(other, "small", small, 2, waiting=2 * waiting)
+
+
 def test_waiting_pod_comes_before_an_older_buffer(harness: LedgerHarness) -> None:
     leader = Leader(harness)
     holder, buffer, pod = full_subnet(leader, "hog", "buffer", "pod")

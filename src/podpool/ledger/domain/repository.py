@@ -113,11 +113,11 @@ class Repository(Protocol):
     def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
         """Return the open NCs in a subnet."""
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
-        """Return NCs with waiting Pods, the longest waiting first."""
+    def waiting_for_pods(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        """Return NCs with waiting Pods, the longest waiting first; with `of_each` as many of each cluster."""
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
-        """Return NCs without their full buffer, the longest waiting first."""
+    def waiting_for_buffer(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        """Return NCs without their full buffer, the longest waiting first; with `of_each` as many of each cluster."""
 
     def third_party(self, subnet: int) -> list[NcRow]:
         """Return the open NCs of third-party agents."""

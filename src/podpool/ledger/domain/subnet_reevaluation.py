@@ -120,14 +120,10 @@ def waiter_of(nc: NcRow, *, requesting: bool = False) -> Waiter:
 
 
 def waiting_ncs(repo: Repository, subnet: SubnetRow, *, limit: int) -> dict[int, NcRow]:
-    """Return the waiting NCs by number: at least those that can have a share of so many addresses.
-
-    With several clusters these are not only the first ones.
-    """
-    if len(subnet.usage or ()) > 1:
-        limit = max(limit, subnet.pod_shortage, subnet.buffer_shortage)
-    rows = repo.waiting_for_pods(subnet.number, limit) if subnet.pod_shortage else []
-    rows += repo.waiting_for_buffer(subnet.number, limit) if subnet.buffer_shortage else []
+    """Return the waiting NCs by number: of each cluster as many as can have a share of so many addresses."""
+    of_each = len(subnet.usage or ()) > 1
+    rows = repo.waiting_for_pods(subnet.number, limit, of_each=of_each) if subnet.pod_shortage else []
+    rows += repo.waiting_for_buffer(subnet.number, limit, of_each=of_each) if subnet.buffer_shortage else []
     return {row.number: row for row in rows}
 
 

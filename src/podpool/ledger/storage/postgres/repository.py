@@ -4,7 +4,9 @@ Rows are read into the row cache when they are first needed, and changed there. 
 group of transactions, if the commit token is still that of the cache (`commit`). Tables: `migrations/postgres`.
 """
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
@@ -31,6 +33,8 @@ _MIN_READ_AHEAD = 16
 """Rows that are read at once for an ordered index, at least."""
 _MAX_NC_LOOKUPS = 16
 """Lookups of single network containers of a cluster before all of them are read."""
+_ALL = 1 << 31
+"""In place of a limit."""
 _MIN_BIGINT = -(1 << 63)
 
 
@@ -197,11 +201,13 @@ class PostgresRepository(PostgresRecovery):
         self._load_ncs("subnet = $1 AND third_party = 1", subnet)
         return self._open_ncs(lambda row: row.subnet == subnet and row.inferred is not None)
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
-        return self._first_waiting(self.cache.waiting_for_pods[subnet], subnet, "pod_short_since", limit)
+    def waiting_for_pods(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        read = partial(self._first_waiting, self.cache.waiting_for_pods[subnet], subnet, "pod_short_since")
+        return _first_of_each(read(_ALL), limit) if of_each else read(limit)
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
-        return self._first_waiting(self.cache.waiting_for_buffer[subnet], subnet, "buffer_short_since", limit)
+    def waiting_for_buffer(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        read = partial(self._first_waiting, self.cache.waiting_for_buffer[subnet], subnet, "buffer_short_since")
+        return _first_of_each(read(_ALL), limit) if of_each else read(limit)
 
     def add_nc(self, row: NcRow) -> NcRow:
         self._update_ledger(last_nc=self.cache.ledger.last_nc + 1)
@@ -293,6 +299,17 @@ class PostgresRepository(PostgresRecovery):
                 self.cache.ncs.load(row["number"], _nc_decoder.decode(row["row"]))
             index.extend(((row["since"], row["number"]) for row in found), limit=read_ahead)
         return [_require(self.cache.ncs.rows[number], "network container", number) for _, number in first]
+
+
+def _first_of_each(rows: Iterable[NcRow], limit: int) -> list[NcRow]:
+    """Return the first rows of each cluster."""
+    counts: Counter[str] = Counter()
+    first = []
+    for row in rows:
+        counts[row.cluster] += 1
+        if counts[row.cluster] <= limit:
+            first.append(row)
+    return first
 
 
 async def refresh_clusters(connection: "Connection", cache: RowCache, ids: Sequence[str]) -> None:

@@ -172,11 +172,11 @@ class SqliteRepository(SqliteHistory):
     def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
         return self._ncs("subnet = ? AND NOT closed ORDER BY number", subnet)
 
-    def waiting_for_pods(self, subnet: int, limit: int) -> list[NcRow]:
-        return self._first_waiting("pod_short_since", subnet, limit)
+    def waiting_for_pods(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        return self._first_waiting("pod_short_since", subnet, limit, of_each=of_each)
 
-    def waiting_for_buffer(self, subnet: int, limit: int) -> list[NcRow]:
-        return self._first_waiting("buffer_short_since", subnet, limit)
+    def waiting_for_buffer(self, subnet: int, limit: int, *, of_each: bool = False) -> list[NcRow]:
+        return self._first_waiting("buffer_short_since", subnet, limit, of_each=of_each)
 
     def third_party(self, subnet: int) -> list[NcRow]:
         return self._ncs("subnet = ? AND third_party ORDER BY number", subnet)
@@ -249,7 +249,12 @@ class SqliteRepository(SqliteHistory):
         statement = "DELETE FROM ownership_conflict WHERE ?1 IS NULL OR (subnet = ?1 AND address = ?2)"
         return self._sql.execute(statement, (subnet, str(address))).rowcount
 
-    def _first_waiting(self, column: str, subnet: int, limit: int) -> list[NcRow]:
+    def _first_waiting(self, column: str, subnet: int, limit: int, *, of_each: bool) -> list[NcRow]:
+        if of_each:  # only the rows that are chosen are read as a whole
+            place = f"row_number() OVER (PARTITION BY cluster ORDER BY {column}, number) AS place"
+            places = f"SELECT number, {place} FROM network_container WHERE subnet = ? AND {column} IS NOT NULL"  # noqa: S608  our own names
+            first = f"SELECT number FROM ({places}) WHERE place <= ?"  # noqa: S608  our own names
+            return self._ncs(f"number IN ({first}) ORDER BY {column}, number", subnet, limit)
         return self._ncs(f"subnet = ? AND {column} IS NOT NULL ORDER BY {column}, number LIMIT ?", subnet, limit)
 
     def _ncs(self, condition: str, *values: object) -> list[NcRow]:
