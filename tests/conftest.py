@@ -35,7 +35,18 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 # xdist starts groups in this order (--no-loadscope-reorder): those that take longest first, single tests last. Most of
 # them wait for a component, so there are two workers more than cores, one for each of the four longest groups.
-GROUPS = ("cluster", "controllers", "postgres", "control-plane", "patroni", "installation", "shim", "fuzz", "demo")
+GROUPS = (
+    "cluster",
+    "install",
+    "controllers",
+    "postgres",
+    "control-plane",
+    "patroni",
+    "installation",
+    "shim",
+    "fuzz",
+    "demo",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,15 +16,19 @@ import pytest
 from parts.api import ApiError
 from parts.control_plane import ControlPlane
 from parts.polling import until
+from parts.recipes import program
+from podpool.cli.connect import read_new_token
 from podpool.cni.install import install
 from podpool.cni.uninstall import remove_node_files
 from tests.chart.rendering import REQUIRED, merged, named, render
+from tools.chart.files import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 DAEMON_SETS = "/apis/apps/v1/namespaces/kube-system/daemonsets"
+SECRETS = "/api/v1/namespaces/kube-system/secrets"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 POOLS = "/apis/whereabouts.cni.cncf.io/v1alpha1/namespaces/kube-system/ippools"
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-system/leases"
@@ -136,6 +143,26 @@ class TestCluster:
         assert "2 of 3 nodes were cleaned up within 1 s" in done.stderr
         plane.admin.patch(path, {"status": {"numberReady": 3}})
         assert "3 nodes were cleaned up" in subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+
+@pytest.mark.real
+@pytest.mark.xdist_group("chart")
+def test_the_lines_of_the_plain_manifests_work(plane: ControlPlane, tmp_path: Path) -> None:
+    """Without nodes no Job completes, so the one that waits for it is left out."""
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    (tmp_path / "kubectl").symlink_to(program("kubectl"))
+    section = (ROOT / "docs/install.md").read_text().partition("## Plain manifests")[2]
+    blocks = re.findall(r"^```sh\n(.*?)^```", section, re.MULTILINE | re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines()]
+    script = "\n".join(["set -e", *(line for line in lines if "wait --for=condition=complete" not in line)])
+    env = os.environ | {"KUBECONFIG": str(plane.kubeconfig), "HOME": str(tmp_path)}
+    env["PATH"] = f"{tmp_path}:{env['PATH']}"
+    done = subprocess.run(["bash", "-c", script], check=False, capture_output=True, text=True, cwd=tmp_path, env=env)
+    assert 0 == done.returncode, done.stdout + done.stderr
+    assert "daemonset.apps/podpool-agent serverside-applied" in done.stdout
+    token = base64.b64decode(plane.admin.get(f"{SECRETS}/podpool-ledger-cluster")["data"]["token"]).decode()
+    (tmp_path / "token").write_text(token)
+    assert token == read_new_token(str(tmp_path / "token"))
 
 
 def uninstall(plane: ControlPlane) -> str:
