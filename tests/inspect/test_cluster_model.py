@@ -334,6 +334,16 @@ def test_why_a_pod_has_no_address() -> None:
         assert short.waiting_for_address
         assert "subnet vnet.pods is full: of 29 addresses" in short.message
         assert "podpool ledger subnet grow vnet.pods" in short.action
+        (nnc,) = cluster.caches.nncs.values()
+        (nc,) = nnc.status.network_containers
+        limited = msgspec.structs.replace(nc, status_reason="cluster c1 has reached its quota")
+        status = msgspec.structs.replace(nnc.status, network_containers=(limited,))
+        metadata = msgspec.structs.replace(nnc.metadata, resource_version="9999999")
+        cluster.caches.nncs.apply(msgspec.structs.replace(nnc, metadata=metadata, status=status))
+        refresh(cluster)
+        quota = diagnose(cluster.model, "default/a-39")
+        assert "more: cluster c1 has reached its quota." in quota.message
+        assert "administrator of the ledger" in quota.action
 
     run_scenario(scenario())
 
