@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -89,3 +90,36 @@ def test_a_pods_address_from_its_first_to_a_wrong_one(spine: Spine) -> None:
         code,
         [(each["code"], each["subject"]) for each in found],
     )
+
+
+def test_the_commands_around_an_installation(spine: Spine, tmp_path: Path) -> None:
+    """Access reviews, the Date header, and logs that no kubelet serves: as a real API server answers."""
+    until(lambda: 15 == len(spine.grants("one")) == len(spine.grants("two")), "both nodes have their first batch")
+    code, output = run(spine, "status", "--wait=1m")
+    assert 0 == code, output
+    code, output = run(spine, "preflight", "-o", "json")
+    found = json.loads(output)["findings"]
+    assert [] == [each for each in found if each["severity"] in {"error", "unknown"}]
+    assert {"clock", "permissions", "crds", "subnet", "overlaps"} <= {each["check"] for each in found}
+    assert 0 == code
+
+    labels = {"app.kubernetes.io/part-of": "podpool", "app.kubernetes.io/component": "agent"}
+    container = {"name": "agent", "image": "none", "env": [{"name": "PASSWORD", "value": "hunter2hunter2"}]}
+    spec = {"containers": [container], "automountServiceAccountToken": False, "nodeName": "one"}
+    pod = {"metadata": {"name": "podpool-agent-x", "labels": labels}, "spec": spec}
+    spine.plane.accounts.token("default", namespace="kube-system")
+    spine.plane.admin.post("/api/v1/namespaces/kube-system/pods", pod)
+    file = tmp_path / "bundle.tar.gz"
+    code, output = run(spine, "support-bundle", "-f", str(file), "-o", "json")
+    assert 0 == code, output
+    with tarfile.open(file) as tar:
+        files = {each.name.partition("/")[2]: tar.extractfile(each) for each in tar.getmembers()}
+        contents = {name: content.read() for name, content in files.items() if content}
+    assert {"one", "two"} == {
+        each["metadata"]["name"] for each in json.loads(contents["objects/nodenetworkconfigs.json"])["items"]
+    }
+    assert b"podpool-agent-x" in contents["objects/pods.json"]
+    assert "ledger/subnets/vnet.pods.json" in contents
+    assert not [name for name, content in contents.items() if b"hunter2hunter2" in content]
+    entries = {each["path"]: each.get("error", "") for each in json.loads(contents["manifest.json"])["entries"]}
+    assert entries["logs/podpool-agent-x/agent.log"]
