@@ -55,10 +55,11 @@ def test_every_check_passes_with_podpools_own_image(world: World) -> None:
     assert [] == left(world)
 
 
-def test_an_interrupt_leaves_no_pods(world: World) -> None:
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_pods(world: World, sent: signal.Signals) -> None:
     with verify(world, "--image", IMAGE, "--reachability=false", "--pods-per-node", "5") as running:
         until(lambda: len(left(world)) > 0, "the first Pods are created")
-        running.send_signal(signal.SIGINT)
+        running.send_signal(sent)
         running.communicate()
     assert 130 == running.returncode
     assert [] == left(world)

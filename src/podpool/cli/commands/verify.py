@@ -1,6 +1,9 @@
 """`podpool verify`: test a running cluster with short-lived Pods."""
 
 import secrets
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from rich.text import Text
 
@@ -54,8 +57,19 @@ async def verify(
 
 
 async def _run(context: ClusterContext, options: VerifyOptions) -> VerifyReport:
-    kube = context.kube
-    return await Verification(kube, context.ledger, context.clock, options, context.printer.note).run()
+    test = Verification(context.kube, context.ledger, context.clock, options, context.printer.note)
+    with _stopped_like_an_interrupt():
+        return await test.run()
+
+
+@contextmanager
+def _stopped_like_an_interrupt() -> Iterator[None]:
+    """Have SIGTERM end the test as Ctrl-C does, which deletes its Pods."""
+    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 async def _choose(context: ClusterContext, named: list[str]) -> tuple[str, ...]:
