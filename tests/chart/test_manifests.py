@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,9 @@ import pytest
 from parts.recipes import program
 from podpool.cli.parser import find_command, parse
 from podpool.cli.spec.model import Command
+from podpool.cni.profiles import interface_plugin
 from tests.chart.rendering import containers, named
+from tests.chart.test_templates import agent_options
 from tools.chart.files import ROOT
 from tools.chart.manifests import MANIFESTS, manifests
 
@@ -44,8 +45,9 @@ def test_an_overlay_changes_the_network(overlay: Path, control_plane: ControlPla
     text = subprocess.run([program("kubectl"), "kustomize", overlay], check=True, capture_output=True, text=True).stdout
     accepted(control_plane, text)
     objects = parsed(text)
-    (plugin,) = json.loads(named(objects, "ConfigMap", "podpool-cni")["data"]["podpool.conflist"])["plugins"]
-    assert overlay.name == plugin["type"]
+    options = agent_options(objects)
+    plugin = interface_plugin(options["cni_profile"], options["cni_options"])
+    assert (overlay.name, "site0") == (plugin["type"], plugin.get("bridge", plugin.get("master")))
     for container in containers(objects):
         command, words = find_command(container["args"])
         assert isinstance(command, Command)

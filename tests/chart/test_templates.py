@@ -9,6 +9,7 @@ import pytest
 
 from podpool.cli.parser import find_command, parse
 from podpool.cli.spec.model import Command
+from podpool.cni.profiles import interface_plugin
 from tests.chart.rendering import CHART_DIR, PROFILES, REQUIRED, containers, helm, merged, named, render, workloads
 
 if TYPE_CHECKING:
@@ -89,13 +90,14 @@ def test_only_agents_are_root_and_see_their_node(objects: list[Any]) -> None:
             assert all(one["securityContext"]["runAsUser"] for one in roots)
 
 
-def test_net_admin_is_for_the_routed_profile_only(tmp_path: Path) -> None:
-    for profile, added in (("routed", True), ("custom", False)):
-        conflist = json.dumps({"cniVersion": "1.0.0", "name": "mine", "plugins": [{"type": "ptp"}]})
-        network = {"profile": profile, "conflist": "" if added else conflist}
-        objects = render(tmp_path, {"network": network, "controller": {"subnet": "vnet.pods"}})
-        agent = named(objects, "DaemonSet", "podpool-agent")["spec"]["template"]["spec"]["containers"][0]
-        assert ("NET_ADMIN" in agent["securityContext"]["capabilities"].get("add", ())) is added
+@pytest.mark.parametrize("uplink", ["", "eth0"])
+def test_net_admin_is_for_proxy_arp_only(uplink: str, tmp_path: Path) -> None:
+    network = {"profile": "routed", "proxyUplink": uplink}
+    objects = render(tmp_path, {"network": network, "controller": {"subnet": "vnet.pods"}})
+    agent = named(objects, "DaemonSet", "podpool-agent")["spec"]["template"]["spec"]["containers"][0]
+    added = agent["securityContext"]["capabilities"].get("add", [])
+    assert (["NET_ADMIN", "NET_RAW"] if uplink else []) == added
+    assert bool(uplink) is ("--sysctl-dir=/host/sysctl-net" in agent["args"])
 
 
 def test_the_cri_socket_is_not_mounted_unless_asked(tmp_path: Path) -> None:
@@ -134,15 +136,22 @@ def test_objects_are_in_kube_system_and_labelled(objects: list[Any]) -> None:
 
 
 @pytest.mark.parametrize("profile", ["bridge", "macvlan", "ipvlan", "routed", "azure"])
-def test_the_cni_configuration_has_podpool_as_its_ipam(profile: str, tmp_path: Path) -> None:
+def test_the_agent_accepts_its_cni_options(profile: str, tmp_path: Path) -> None:
     network = {"profile": profile, "bridge": "br0", "master": "eth1", "mtu": 1400}
     objects = render(tmp_path, {"network": network, "controller": {"subnet": "vnet.pods"}})
-    (plugin,) = json.loads(named(objects, "ConfigMap", "podpool-cni")["data"]["podpool.conflist"])["plugins"]
-    assert {"type": "podpool"} == plugin["ipam"]
+    options = agent_options(objects)
+    plugin = interface_plugin(str(options["cni_profile"]), str(options["cni_options"]))
     assert 1400 == plugin["mtu"]
-    assert {"bridge": "br0", "macvlan": "eth1", "ipvlan": "eth1"}.get(profile) == plugin.get(
-        "bridge", plugin.get("master")
-    )
+    wanted = {"bridge": "br0", "macvlan": "eth1", "ipvlan": "eth1"}.get(profile)
+    assert wanted == plugin.get("bridge", plugin.get("master"))
+
+
+def test_a_configuration_of_the_user_is_used_unchanged(tmp_path: Path) -> None:
+    conflist = json.dumps({"cniVersion": "1.0.0", "name": "mine", "plugins": [{"type": "ptp"}]})
+    network = {"profile": "custom", "conflist": conflist}
+    objects = render(tmp_path, {"network": network, "controller": {"subnet": "vnet.pods"}})
+    assert conflist == named(objects, "ConfigMap", "podpool-cni")["data"]["podpool.conflist"].strip()
+    assert "/etc/podpool/cni/podpool.conflist" == agent_options(objects)["cni_template"]
 
 
 def test_the_controller_knows_the_ledger_by_what_helm_generated(tmp_path: Path) -> None:
@@ -172,3 +181,11 @@ def test_another_source_of_certificates_and_tokens_is_used(tmp_path: Path) -> No
     objects = render(tmp_path, merged(REQUIRED, {"ledger": external}))
     assert "--ledger=https://ledger.example:7780" in json.dumps(named(objects, "Deployment", "podpool-controller"))
     assert not [each for each in objects if each["metadata"]["name"] == "podpool-ledger"]
+
+
+def agent_options(objects: list[Any]) -> dict[str, Any]:
+    """Return the options of the agent's command line."""
+    (agent,) = named(objects, "DaemonSet", "podpool-agent")["spec"]["template"]["spec"]["containers"]
+    command, words = find_command(agent["args"])
+    assert isinstance(command, Command)
+    return dict(parse(command, words, environment={}))

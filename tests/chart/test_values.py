@@ -39,6 +39,7 @@ UNSAFE: list[tuple[dict[str, Any], str]] = [
     ({"network": {"profile": "macvlan"}}, "network.master is required"),
     ({"network": {"profile": "custom", "conflist": "prose"}}, "network.conflist is required"),
     ({"network": {"conflist": "{}"}}, "network.conflist has no effect"),
+    ({"network": {"proxyUplink": "eth0"}}, "network.proxyUplink has no effect"),
     ({"controller": {"subnet": ""}}, "controller.subnet is required"),
     ({"ledger": {"mode": "none"}}, "ledger.mode none means secondary networks only"),
     (

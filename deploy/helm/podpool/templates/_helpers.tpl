@@ -132,24 +132,19 @@ podpool-ledger.kube-system.svc
 {{- end -}}
 {{- end }}
 
-{{/* The CNI configuration that agents write. */}}
-{{- define "podpool.conflist" -}}
+{{/* Options of the agents' CNI profile. */}}
+{{- define "podpool.cniOptions" -}}
 {{- $network := .Values.network -}}
-{{- if eq $network.profile "custom" -}}
-{{ $network.conflist }}
-{{- else -}}
-{{- $plugin := dict "type" (has $network.profile (list "routed" "azure") | ternary "ptp" $network.profile) "ipam" (dict "type" "podpool") -}}
+{{- $found := list -}}
 {{- if eq $network.profile "bridge" -}}
-{{- $_ := set $plugin "bridge" $network.bridge -}}
+{{- $found = append $found (printf "bridge=%s" $network.bridge) -}}
 {{- else if has $network.profile (list "macvlan" "ipvlan") -}}
-{{- $_ := set $plugin "master" $network.master -}}
-{{- $_ := set $plugin "mode" (eq $network.profile "macvlan" | ternary "bridge" "l2") -}}
+{{- $found = append $found (printf "master=%s" $network.master) -}}
 {{- end -}}
 {{- if $network.mtu -}}
-{{- $_ := set $plugin "mtu" (int $network.mtu) -}}
+{{- $found = append $found (printf "mtu=%d" (int $network.mtu)) -}}
 {{- end -}}
-{{ dict "cniVersion" "1.0.0" "name" "podpool" "plugins" (list $plugin) | toPrettyJson }}
-{{- end -}}
+{{- join "," $found -}}
 {{- end }}
 
 {{/* Annotations of what runs after the release was deleted, and is deleted itself when it has succeeded. */}}

@@ -14,6 +14,9 @@
 {{- if and (has $network.profile (list "macvlan" "ipvlan")) (not $network.master) -}}
 {{- fail (printf "network.master is required with network.profile %s: name the interface of the nodes that carries the Pods" $network.profile) -}}
 {{- end -}}
+{{- if and $network.proxyUplink (ne $network.profile "routed") -}}
+{{- fail (printf "network.proxyUplink has no effect with network.profile %s: use network.profile routed, or remove it" $network.profile) -}}
+{{- end -}}
 {{- if eq $network.profile "custom" -}}
 {{- $parsed := $network.conflist | default "{}" | fromJson -}}
 {{- if or (hasKey $parsed "Error") (not $parsed.plugins) (not $parsed.name) -}}

@@ -15,6 +15,7 @@ from podpool.runtime import process
 from podpool.runtime.disk import LocalDisk
 from podpool.runtime.http import serving
 from podpool.runtime.logging import get_logger
+from podpool.runtime.netlink import remove_all_proxy_entries
 from podpool.runtime.process import HealthCheck
 
 log = get_logger(__name__)
@@ -55,6 +56,7 @@ def uninstall_agent(  # noqa: PLR0913  one for each option
                 raise InvalidInput("path", str(error.filename), f"cannot be removed: {error.strerror}") from None
             for path in removed:
                 log.info("removed", path=str(path))
+            _remove_proxy_entries()
         finally:
             disk.close()
         log.info("node cleaned up", state_kept=keep_state)
@@ -64,6 +66,17 @@ def uninstall_agent(  # noqa: PLR0913  one for each option
                 await asyncio.Event().wait()
 
     process.run(run)
+
+
+def _remove_proxy_entries() -> None:
+    """Let the kernel no longer answer ARP and NDP for Pods."""
+    try:
+        removed = remove_all_proxy_entries()
+    except OSError as error:
+        reason = f"{error.strerror}: run it with NET_ADMIN, or ip neigh flush proxy dev INTERFACE"
+        raise InvalidInput("proxy entries", "of podpool", f"cannot be removed: {reason}") from None
+    if removed:
+        log.info("proxy entries removed", count=removed)
 
 
 def _cleaned() -> Sequence[HealthCheck]:
