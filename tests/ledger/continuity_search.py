@@ -42,15 +42,15 @@ SETUPS = {
 """The traces that the rules are for: all of them hold."""
 
 LARGE = {
-    "losses and late messages": Setup(Budget(losses=2, late=1, commits=9)),
-    "losses and elections": Setup(Budget(losses=2, elections=1, commits=8)),
-    "late messages of two leaders": Setup(Budget(losses=1, elections=1, late=1, lost_responses=1, commits=8)),
-    "faults in both clusters": Setup(Budget(losses=1, elections=2, commits=8), faulty=(0, 1)),
-    "restored API servers": Setup(Budget(losses=1, elections=1, api_restores=2, commits=7), faulty=(0, 1)),
-    "excuses and releases": Setup(Budget(losses=1, excuses=1, releases=1, elections=1, commits=9)),
-    "keys and restarts": Setup(Budget(losses=1, restarts=1, keys=1, commits=8)),
-    "backups": Setup(Budget(losses=1, restarts=1, backups=1, commits=9), faulty=()),
-    "SQLite": Setup(Budget(losses=1, restarts=1, elections=1, late=1, commits=7), sqlite=True),
+    "losses and late messages": Setup(Budget(losses=2, late=1, commits=6)),
+    "losses and elections": Setup(Budget(losses=2, elections=1, commits=6)),
+    "late messages of two leaders": Setup(Budget(losses=1, elections=1, late=1, lost_responses=1, commits=6)),
+    "faults in both clusters": Setup(Budget(losses=1, elections=2, commits=6), faulty=(0, 1)),
+    "restored API servers": Setup(Budget(losses=1, elections=1, api_restores=2, commits=5), faulty=(0, 1)),
+    "excuses and releases": Setup(Budget(losses=1, excuses=1, releases=1, commits=7)),
+    "keys and restarts": Setup(Budget(losses=1, restarts=1, keys=1, commits=6)),
+    "backups": Setup(Budget(losses=1, restarts=1, backups=1, commits=6), faulty=()),
+    "SQLite": Setup(Budget(losses=1, restarts=1, elections=1, commits=6), sqlite=True),
 }
 """Larger budgets, for `make model`."""
 

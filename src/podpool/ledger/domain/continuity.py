@@ -19,6 +19,8 @@ prove nothing. The rules, of which the model in `tests/ledger/continuity_model.p
    evidence of anything.
 5. Lost commits begin a recovery: a higher epoch than any seen, a new challenge, and each member's inventory after it.
    So does an operator's declaration, and the replacement of the key, after which no receipt can be evidence.
+
+The service does not apply these rules yet: `fencing` and `storage.rollback_detector` decide until it does.
 """
 
 from collections.abc import Iterable
