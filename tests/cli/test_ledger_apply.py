@@ -158,6 +158,16 @@ class TestApply:
         _, error = ledger.apply(FILE.replace("  allow: [vnet.pods]\n", ""), code=2)
         assert "token production may use vnet: list them with allow" in error
 
+    def test_limits_of_a_token_are_changed_by_rotation_and_exported(self, ledger: LedgerUser) -> None:
+        limits = "  max_addresses: 500\n  priority: 2\n"
+        limited = FILE.replace("  allow: [vnet.pods]\n", f"  allow: [vnet.pods]\n  cluster: c1\n{limits}")
+        ledger.apply(limited)
+        assert [] == ledger.apply(ledger.run("export")[1])[0]
+        assert [("rotate token", "production", True)] == ledger.apply(limited.replace("500", "600"))[0]
+        assert [] == ledger.apply(limited.replace("500", "600"))[0]
+        assert [("rotate token", "production", True)] == ledger.apply(FILE)[0]
+        assert [] == ledger.apply(FILE)[0]
+
     def test_a_secret_without_a_place_is_not_created(self, ledger: LedgerUser) -> None:
         for line in ("", "  secret_file: none/token\n"):
             _, error = ledger.apply(FILE.replace("  secret_file: production-token\n", line), code=2)

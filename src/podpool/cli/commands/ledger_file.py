@@ -96,9 +96,11 @@ async def _execute(client: LedgerClient, step: Step, base: Path) -> None:
 
 async def _new_secret(client: LedgerClient, step: Step, token: WantedToken) -> str:
     if step.action is LedgerAction.CREATE_TOKEN:
-        new = CreateTokenRequest(name=token.name, cluster=token.cluster, scope=token.allow)
+        new = CreateTokenRequest(name=token.name, cluster=token.cluster, scope=token.allow, limits=token.limits)
         return (await client.create_token(new)).secret or ""
-    return (await client.rotate_token(token.name, RotateTokenRequest(scope=token.allow))).secret or ""
+    return (
+        await client.rotate_token(token.name, RotateTokenRequest(scope=token.allow, limits=token.limits))
+    ).secret or ""
 
 
 def _read(file: str) -> bytes:

@@ -9,12 +9,15 @@ from podpool.cli.ledger_file.located_yaml import Located, read_located
 from podpool.controller.settings import parse_subnet
 from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
+from podpool.core.quantities import parse_count
 from podpool.core.ranges import parse_prefix, parse_range
 from podpool.core.settings import FORMATS, Settings, settings_from_strings
-from podpool.ledger.messages import SubnetName, SubnetSpec
+from podpool.ledger.messages import SubnetName, SubnetSpec, TokenLimits
 
 SUBNET_SETTINGS = tuple(name for name in FORMATS if name in SubnetSpec.__struct_fields__)
 """Settings that a subnet has."""
+LIMITS = TokenLimits.__struct_fields__
+"""Fields of a token's limits."""
 
 
 class WantedSubnet(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,6 +40,7 @@ class WantedToken(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     allow: tuple[str, ...] | None = None
     cluster: str | None = None
+    limits: TokenLimits = TokenLimits()
     secret_file: str = ""
     """Where its secret is written when it is created or rotated."""
     at: Located
@@ -100,15 +104,22 @@ def _subnet(item: Located) -> WantedSubnet:
 
 
 def _token(item: Located) -> WantedToken:
-    fields = item.fields("name", "allow", "cluster", "secret_file", required=("name",))
+    fields = item.fields("name", "allow", "cluster", "secret_file", *LIMITS, required=("name",))
+    limits = {name: _count(fields[name]) for name in LIMITS if name in fields}
     allow = tuple(each.text() for each in fields["allow"].items()) if "allow" in fields else None
     return WantedToken(
         name=fields["name"].text(),
         allow=allow,
         cluster=fields["cluster"].text() if "cluster" in fields else None,
+        limits=TokenLimits(**limits),
         secret_file=fields["secret_file"].text() if "secret_file" in fields else "",
         at=item,
     )
+
+
+def _count(field: Located) -> int:
+    with _at(field):
+        return parse_count(field.text(), what="count")
 
 
 @contextmanager
@@ -117,5 +128,5 @@ def _at(place: Located) -> Iterator[None]:
     try:
         yield
     except InvalidInput as error:
-        what = "" if error.what in {"name", "range", "address"} else f"{error.what} "
+        what = "" if error.what in {"name", "range", "address", "count"} else f"{error.what} "
         raise place.error(f"{what}{error.reason}") from None

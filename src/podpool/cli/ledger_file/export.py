@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from podpool.cli.ledger_file.document import SUBNET_SETTINGS
+from podpool.cli.ledger_file.document import LIMITS, SUBNET_SETTINGS
 from podpool.core.settings import FORMATS, Settings
 from podpool.ledger.admin_messages import SubnetDetails, TokenInfo
 
@@ -11,8 +11,13 @@ from podpool.ledger.admin_messages import SubnetDetails, TokenInfo
 def exported(subnets: Iterable[SubnetDetails], tokens: Iterable[TokenInfo]) -> dict[str, Any]:
     """Return the file; tokens of administrators, and those that are no longer valid, are not in it."""
     named = [each for each in tokens if not (each.admin or each.revoked or each.expired)]
-    unique = {each.name: each for each in sorted(named, key=lambda each: each.created_at)}
+    unique = {each.name: each for each in sorted(named, key=age_order)}
     return {"subnets": [_subnet(each) for each in subnets], "tokens": [_token(each) for each in unique.values()]}
+
+
+def age_order(token: TokenInfo) -> tuple[str, str]:
+    """Return what sorts tokens of one name, the latest last: rotation limits the life of the former."""
+    return token.created_at, token.expires_at or "~"
 
 
 def _subnet(found: SubnetDetails) -> dict[str, Any]:
@@ -32,9 +37,7 @@ def _subnet(found: SubnetDetails) -> dict[str, Any]:
 
 
 def _token(found: TokenInfo) -> dict[str, Any]:
-    plain = {
-        "name": found.name,
-        "cluster": found.cluster,
-        "allow": list(found.scope) if found.scope is not None else None,
-    }
+    allow = None if found.scope is None else list(found.scope)
+    limits = {name: getattr(found.limits, name) for name in LIMITS}
+    plain = {"name": found.name, "cluster": found.cluster, "allow": allow, **limits}
     return {name: each for name, each in plain.items() if each is not None}

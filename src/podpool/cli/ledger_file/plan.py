@@ -9,7 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from podpool.cli.ledger_file.document import SUBNET_SETTINGS, LedgerFile, WantedSubnet, WantedToken
+from podpool.cli.ledger_file.document import LIMITS, SUBNET_SETTINGS, LedgerFile, WantedSubnet, WantedToken
+from podpool.cli.ledger_file.export import age_order
 from podpool.core.addresses import parse_address
 from podpool.core.ranges import Prefix, Range, RangeSet, parse_prefix, parse_range
 from podpool.core.settings import FORMATS
@@ -62,7 +63,11 @@ def make_plan(
         removed = [each for name, each in subnets.items() if name not in listed]
         steps += [step for each in removed for step in _removal(each)] if prune else []
     if file.tokens is not None:
-        valid = {each.name: each for each in tokens if not (each.revoked or each.expired or each.admin)}
+        valid = {
+            each.name: each
+            for each in sorted(tokens, key=age_order)
+            if not (each.revoked or each.expired or each.admin)
+        }
         for token in file.tokens:
             steps += _token_steps(token, valid.get(token.name))
         more = [name for name in valid if name not in {each.name for each in file.tokens}]
@@ -152,19 +157,31 @@ def _token_steps(wanted: WantedToken, found: TokenInfo | None) -> Iterator[Step]
         action, detail = LedgerAction.CREATE_TOKEN, ", ".join(wanted.allow or ("all subnets",))
     elif wanted.cluster is not None and wanted.cluster != found.cluster:
         raise wanted.at.error(f"token {wanted.name} is of cluster {found.cluster or '(none yet)'}: choose another name")
-    elif wanted.allow is not None and set(wanted.allow) != set(found.scope or ()):
-        before = "all subnets" if found.scope is None else ", ".join(found.scope)
-        action, detail = LedgerAction.ROTATE_TOKEN, f"from {before} to {', '.join(wanted.allow)}"
     elif wanted.allow is None and found.scope is not None:
-        reason = (
-            f"token {wanted.name} may use {', '.join(found.scope)}: list them with allow, or revoke the token first"
-        )
-        raise wanted.at.error(reason)
+        listed = f"token {wanted.name} may use {', '.join(found.scope)}"
+        raise wanted.at.error(f"{listed}: list them with allow, or revoke the token first")
+    elif changes := list(_token_changes(wanted, found)):
+        action, detail = LedgerAction.ROTATE_TOKEN, "; ".join(changes)
     else:
         return
     if not wanted.secret_file:
         raise wanted.at.error(f"lacks secret_file, to which the secret of the new token {wanted.name} is written")
     yield Step(action=action, name=wanted.name, detail=detail, token=wanted)
+
+
+def _token_changes(wanted: WantedToken, found: TokenInfo) -> Iterator[str]:
+    """Yield what of a token differs, as text."""
+    if wanted.allow is not None and set(wanted.allow) != set(found.scope or ()):
+        before = "all subnets" if found.scope is None else ", ".join(found.scope)
+        yield f"from {before} to {', '.join(wanted.allow)}"
+    for name in LIMITS:
+        before, after = getattr(found.limits, name), getattr(wanted.limits, name)
+        if before != after:
+            yield f"{name} from {_limit(before)} to {_limit(after)}"
+
+
+def _limit(value: int | None) -> str:
+    return "unlimited" if value is None else str(value)
 
 
 def _contains(outer: Prefix, inner: Prefix) -> bool:
