@@ -80,9 +80,9 @@ def run(scenario: Callable[[ReconcileBatcher, FakeLedger], Awaitable[None]]) -> 
     ledger = FakeLedger()
     session = ReconcileBatcher(
         LedgerClient(ledger),
-        LeaderTerm("cluster", 3, 5),
+        LeaderTerm("cluster", "vnet", 3, 5),
         on_response=lambda _: None,
-        on_reload=ledger.reloads.append,
+        on_reload=lambda _, records: ledger.reloads.append(records),
         health=LedgerHealth(),
         rng=random.Random(1),  # noqa: S311  seeded
     )

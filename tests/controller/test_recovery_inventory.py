@@ -87,13 +87,13 @@ async def restored_api() -> ResourceHandler:
     return api
 
 
-async def send(api: Transport, ledger: FakeLedger, common: Settings | None = None) -> float:
+async def send(api: Transport, ledger: FakeLedger, common: Settings | None = None, *, network: str = "vnet") -> float:
     """Send an inventory, and return the seconds that this took."""
     settings = ControllerSettings(subnet=SubnetName(network="vnet", name="pods"), common=common or Settings())
     backoff = Backoff(rng=random.Random(1), base=0.2, maximum=30.0)  # noqa: S311  seeded
-    client, term, loop = LedgerClient(ledger), LeaderTerm("c", 1, 0), asyncio.get_running_loop()
+    client, term, loop = LedgerClient(ledger), LeaderTerm("c", network, 1, 0), asyncio.get_running_loop()
     begun = loop.time()
-    await send_inventory(KubeClient(api), client, term, settings, health=LedgerHealth(), backoff=backoff)
+    await send_inventory(KubeClient(api), client, term, settings, health=LedgerHealth(), backoff=backoff, number=1)
     return loop.time() - begun
 
 
@@ -104,7 +104,7 @@ async def test_an_nc_is_listed_in_its_own_network(status: dict[str, str], networ
     api, ledger = lite_api_server(), FakeLedger()
     await install_crds(KubeClient(api), crd_manifests())
     await node_with_nnc(KubeClient(api), status=status)
-    await send(api, ledger)
+    await send(api, ledger, network=network)
     (inventory,) = ledger.inventories
     assert [SubnetName(network=network, name="special")] == [each.subnet for each in inventory.network_containers]
 

@@ -23,7 +23,7 @@ from podpool.ledger.domain.rows import (
 from podpool.ledger.storage import schema_migrations as schema
 from podpool.ledger.storage.backup import TABLES, BackupHeader, read_header, read_rows, write_backup
 from podpool.ledger.storage.postgres.commit import ChangedKeys
-from podpool.ledger.storage.postgres.row_cache import LedgerRow
+from podpool.ledger.storage.postgres.row_cache import ShardRow
 from podpool.ledger.storage.rollback_detector import FileRollbackDetector
 from podpool.ledger.storage.sqlite.repository import connect
 from tests.golden.files import DATA, matches_json, matches_lines, matches_text
@@ -36,15 +36,15 @@ JSON_COLUMNS = {
     "ledger_time.row": LedgerTimeRow,
     "token.row": TokenRow,
     "event.events": tuple[AllocationEvent, ...],
-    "commit_change.changed_keys": ChangedKeys,
+    "network_commit.changed_keys": ChangedKeys,
 }
 COLUMNS = {
     "audit_log": AuditRow,
     "pod_usage": PodUsageRow,
     "allocation_period": AllocationPeriodRow,
-    "ledger": LedgerRow,
+    "shard": ShardRow,
 }
-"""Tables whose columns are read by the names, or in the order, of a struct's fields; `ledger` is that of PostgreSQL."""
+"""Tables whose columns are read by the names, or in the order, of a struct's fields; `shard` is that of PostgreSQL."""
 
 
 def statement(sql: str) -> str:

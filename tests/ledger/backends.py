@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import asyncpg
 
 from podpool.ledger.domain.repository import LedgerStore, Listener, QueueState, Repair, Repository
-from podpool.ledger.storage.backup import TABLES
+from podpool.ledger.storage.backup import TABLES, read_header
 from podpool.ledger.storage.postgres.backup import back_up, restore
 from podpool.ledger.storage.postgres.connection import migrate
 from podpool.ledger.storage.postgres.store import PostgresStore
@@ -76,7 +76,7 @@ class PostgresBackend:
         return self.run(self._databases[0].open(image, detector))
 
     def record_revision(self, store: CopyableStore, detector: MemoryRollbackDetector) -> None:
-        detector.record_commit(self.run(store.read(lambda repo: repo.revision)))
+        detector.record_commit(read_header(io.BytesIO(store.image())).revision)
 
     def close(self) -> None:
         for database in self._databases:
@@ -105,11 +105,11 @@ class _PostgresDatabase:
         if image is None:
             for table in reversed(list(TABLES)):
                 await self._connection.execute(f"DELETE FROM {table}")  # noqa: S608  our tables
-            await self._connection.execute("DELETE FROM commit_change; INSERT INTO ledger VALUES (1, 0, 0, 0, 0, 0, 0)")
+            await self._connection.execute("DELETE FROM network_commit")
         else:
             header = await restore(self._connection, io.BytesIO(image), rng=rng)
             if detect_rollback(detector, revision=header.revision) is None:  # an undetected copy
-                await self._connection.execute("UPDATE ledger SET system_identifier = NULL, timeline = NULL")
+                await self._connection.execute("UPDATE shard SET system_identifier = NULL, timeline = NULL")
         self._store = TwoReplicas(self._url, database=self)
         return self._store
 
@@ -145,11 +145,11 @@ class TwoReplicas:
         for replica in self._replicas:
             await replica.begin(repair)
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
-        return await next(self._next_replica).write(transaction)
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
+        return await next(self._next_replica).write(transaction, network=network)
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
-        return await next(self._next_replica).read(transaction)
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
+        return await next(self._next_replica).read(transaction, network=network)
 
     async def query(self, transaction: Callable[[Repository], T]) -> T:
         return await next(self._next_replica).query(transaction)

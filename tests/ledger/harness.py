@@ -98,11 +98,18 @@ class LedgerHarness:
         backends[-1].record_revision(self.store, self.detector)
         return copy.deepcopy(self.detector)
 
-    def subnet(self, cidr: str = "10.0.0.0/24", *, name: str = "pods", **settings: Any) -> SubnetState:  # noqa: ANN401  fields of SubnetSpec
+    def subnet(
+        self,
+        cidr: str = "10.0.0.0/24",
+        *,
+        name: str = "pods",
+        network: str = "vnet",
+        **settings: Any,  # noqa: ANN401  fields of SubnetSpec
+    ) -> SubnetState:
         cooldown = settings.pop("cooldown", None)
         if cooldown is not None:  # one level while it is not exhausted
             settings |= {"cooldown_roomy": cooldown, "cooldown_filling": cooldown}
-        new = SubnetSpec(network="vnet", name=name, cidr=cidr, **settings)
+        new = SubnetSpec(network=network, name=name, cidr=cidr, **settings)
         return run(self.client.create_subnet(new))
 
     def state(self, name: str = "pods") -> SubnetState:
@@ -149,13 +156,20 @@ class AuthHarness(LedgerHarness):
 
 
 class Leader:
-    """The leader of a cluster, with its term, request number and known revision."""
+    """The leader of a cluster, with its term, request number and known revision in one network."""
 
     def __init__(
-        self, harness: LedgerHarness, cluster: str = "c1", *, known_term: int = 0, known_revision: int = 0
+        self,
+        harness: LedgerHarness,
+        cluster: str = "c1",
+        *,
+        network: str = "vnet",
+        known_term: int = 0,
+        known_revision: int = 0,
     ) -> None:
         self.harness = harness
         self.cluster = cluster
+        self.network = network
         self.known_term = known_term
         self.known_revision = known_revision
         self.number = 0
@@ -166,7 +180,12 @@ class Leader:
     def lead(self) -> None:
         term = run(
             self.harness.client.open_term(
-                OpenTermRequest(cluster=self.cluster, known_term=self.known_term, known_revision=self.known_revision)
+                OpenTermRequest(
+                    cluster=self.cluster,
+                    network=self.network,
+                    known_term=self.known_term,
+                    known_revision=self.known_revision,
+                )
             )
         )
         self.term = self.known_term = term.term
@@ -182,6 +201,7 @@ class Leader:
         self.number += 1
         request = ReconcileRequest(
             cluster=self.cluster,
+            network=self.network,
             term=self.term,
             number=self.number if number is None else number,
             known_revision=self.known_revision,
@@ -211,7 +231,11 @@ class Leader:
 
     def send_inventory(self, *items: InventoryItem) -> InventoryResponse:
         inventory = Inventory(
-            cluster=self.cluster, term=self.term, known_revision=self.known_revision, network_containers=items
+            cluster=self.cluster,
+            network=self.network,
+            term=self.term,
+            known_revision=self.known_revision,
+            network_containers=items,
         )
         response = run(self.harness.client.send_inventory(inventory))
         self.known_revision = max(self.known_revision, response.revision)

@@ -80,6 +80,7 @@ def test_token_revoked_on_this_replica_is_invalid_at_once() -> None:
 
 def test_tokens_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
     harness = AuthHarness()
+    harness.subnet()
     caller, reads = harness.caller(harness.token(cluster="c1")), itertools.count()
     read = harness.ledger.admin.token_rows
 
@@ -95,6 +96,7 @@ def test_tokens_are_cached(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_token_is_bound_to_the_cluster_of_its_first_request() -> None:
     harness = AuthHarness()
+    harness.subnet()
     caller = harness.caller(harness.token())
     run(caller.open_term(OpenTermRequest(cluster="c1")))
     with pytest.raises(Forbidden):
@@ -105,6 +107,7 @@ def test_token_is_bound_to_the_cluster_of_its_first_request() -> None:
 
 def test_first_request_cannot_bind_to_a_cluster_that_has_a_token() -> None:
     harness = AuthHarness()
+    harness.subnet()
     run(harness.caller(harness.token("first")).open_term(OpenTermRequest(cluster="c1")))
     with pytest.raises(Forbidden):
         run(harness.caller(harness.token("thief")).open_term(OpenTermRequest(cluster="c1")))
@@ -242,6 +245,7 @@ def test_concurrent_requests_and_streams_are_limited() -> None:
 
 def test_bodies_of_open_requests_are_limited_together() -> None:
     harness = AuthHarness(RateLimits(body_bytes=60))
+    harness.subnet()
     token = harness.token(cluster="c1")
     body = msgspec.json.encode({"cluster": "c1", "known_term": 0, "known_revision": 0})
     headers = {"authorization": f"Bearer {token.secret}"}

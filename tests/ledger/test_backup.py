@@ -255,7 +255,7 @@ class TestCommands:
 
     def test_backup_check_and_restore(self, sqlite_url: str, tmp_path: Path) -> None:
         backup, other = str(tmp_path / "backup"), f"sqlite://{tmp_path / 'other.db'}"
-        assert (0, f"{backup}: 12 rows\n") == output_of(self.run("backup", backup, "--database", sqlite_url))
+        assert (0, f"{backup}: 13 rows\n") == output_of(self.run("backup", backup, "--database", sqlite_url))
         assert 0o600 == Path(backup).stat().st_mode & 0o777
         assert "restored revision" in self.run("restore", backup, "--database", other).stdout
         consistent = "the database is consistent: 1 subnets, 2 network containers, 75 addresses\n"

@@ -38,7 +38,9 @@ def reconcile_together(harness: LedgerHarness, *calls: ReconcileRequest) -> list
     """Reconcile calls in one transaction."""
     now = harness.clock.wall()
     return run(
-        harness.store.write(lambda repo: reconcile(repo, calls, time=now, rng=harness.rng, breaker=BreakerSettings()))
+        harness.store.write(
+            lambda repo: reconcile(repo, calls, time=now, rng=harness.rng, breaker=BreakerSettings()), network="vnet"
+        )
     )
 
 

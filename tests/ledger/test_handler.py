@@ -57,6 +57,7 @@ def ask(harness: LedgerHarness, method: str, path: str, body: bytes = b"", **que
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":1}', 400, "invalid", None),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":"x","number":1}', 400, "invalid", "term"),
         ("POST", "/v1/reconcile", b'{"cluster":"c1","term":0,"number":1}', 409, "stale-term", "cluster"),
+        ("POST", "/v1/reconcile", b'{"cluster":"c1","network":"v","term":0,"number":1}', 404, "not-found", "network"),
         ("POST", "/v1/subnets", b'{"network":"v","name":"p","cidr":"10.0.0.0"}', 400, "invalid", "cidr"),
         ("GET", "/v1/network-containers", b"", 400, "invalid", "cluster"),
         ("GET", "/v1/changes", b"", 400, "invalid", "cluster"),
@@ -65,7 +66,9 @@ def ask(harness: LedgerHarness, method: str, path: str, body: bytes = b"", **que
 def test_error_has_status_code_message_and_field(
     method: str, path: str, body: bytes, status: int, code: str, field: str | None
 ) -> None:
-    answered, problem = ask(LedgerHarness(), method, path, body)
+    harness = LedgerHarness()
+    harness.subnet()
+    answered, problem = ask(harness, method, path, body)
     assert (status, code, field) == (answered, problem.error, problem.field)
     assert problem.message
 

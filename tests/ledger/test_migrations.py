@@ -5,7 +5,9 @@ import io
 import json
 import random
 import sqlite3
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 
 import asyncpg
@@ -30,13 +32,14 @@ from podpool.ledger.storage.backup import (
 from podpool.ledger.storage.fsck import check
 from podpool.ledger.storage.postgres.backup import back_up, restore
 from podpool.ledger.storage.postgres.connection import migrate as migrate_postgres
-from podpool.ledger.storage.schema_migrations import migration_scripts
+from podpool.ledger.storage.schema_migrations import migration_scripts, revision_table
 from podpool.ledger.storage.sqlite.backup import back_up as back_up_sqlite
 from podpool.ledger.storage.sqlite.backup import restore as restore_sqlite
 from podpool.ledger.storage.sqlite.repository import connect as connect_sqlite
 from podpool.ledger.storage.sqlite.repository import migrate as migrate_sqlite
 from tests.ledger.harness import Leader, LedgerHarness, ids, item, run
 
+SHARDS = 7
 VERSIONS = range(1, len(migration_scripts("sqlite")) + 1)
 IDENTITIES = ("event", "allocation_period")
 
@@ -79,7 +82,7 @@ def single_cooldown_rows(rows: list[BackupRow]) -> list[BackupRow]:
         subnet["spec"] |= cooldowns[subnet["spec"]["name"]]
         return table, columns, (*row[:-1], json.dumps(subnet))
 
-    return [former(*each) for each in rows if each[0] != "ledger_time"]
+    return [former(*each) for each in before_shards(rows) if each[0] != "ledger_time"]
 
 
 def cooldowns_of(rows: list[BackupRow]) -> dict[str, CooldownLevels]:
@@ -91,9 +94,11 @@ CONVERTED = {"pods": CooldownLevels(130.0, 60.0, 10.0), "six": CooldownLevels(13
 
 
 def write_former_backup(path: Path, rows: list[BackupRow], *, schema: int = 3) -> None:
-    tables = [(table, [row for each, _, row in rows if each == table]) for table in TABLES]
     with path.open("wb") as file:
-        write_backup(file, BackupHeader(schema=schema, revision=9), tables)
+        lines: list[object] = [BackupHeader(schema=schema, revision=9)]
+        for (table, columns), group in groupby(rows, key=itemgetter(0, 1)):
+            lines += [{"table": table, "columns": columns}, *(row for *_, row in group)]
+        file.writelines(msgspec.json.encode(line) + b"\n" for line in (*lines, {"rows": len(rows)}))
 
 
 def read_backup(file: io.BytesIO) -> list[BackupRow]:
@@ -111,8 +116,8 @@ class TestSqlite:
     def test_migration_from_every_version(self, rows: list[BackupRow], version: int, tmp_path: Path) -> None:
         connection = sqlite3.connect(tmp_path / "ledger.db", isolation_level=None)
         migrate_sqlite(connection, upto=version)
-        connection.execute("DELETE FROM ledger")
-        old_rows = list(rows_of_version(rows, lambda table: sqlite_columns(connection, table)))
+        connection.execute(f"DELETE FROM {revision_table(version)}")  # noqa: S608  our tables
+        old_rows = list(rows_of_version(rows, lambda table: sqlite_columns(connection, table), version=version))
         for table, columns, row in old_rows:
             connection.execute(insert(table, columns, "?" * len(columns)), row)
         migrate_sqlite(connection)
@@ -120,7 +125,7 @@ class TestSqlite:
             (table, TABLES[table], tuple(row)) for table in TABLES for row in connection.execute(select_all(table))
         ]
         assert [] == check(found).faults
-        assert unchanged(found, old_rows)
+        assert unchanged(found, old_rows, version=version)
         new = new_sqlite()
         assert sqlite_schema(connection) == sqlite_schema(new)
         new.close()
@@ -200,12 +205,16 @@ class TestPostgres:
         async def main() -> None:
             connection = await asyncpg.connect(url)
             await migrate_postgres(connection, upto=version)
-            await connection.execute("DELETE FROM ledger")
+            await connection.execute(f"DELETE FROM {revision_table(version)}")  # noqa: S608  our tables
             existing = await postgres_columns(connection)
-            old_rows = list(rows_of_version(rows, lambda table: existing.get(table, set())))
-            only_postgres = {"commit_token": 1, "commits": 0, "last_subnet": 9, "last_nc": 9}
+            old_rows = list(rows_of_version(rows, lambda table: existing.get(table, set()), version=version))
+            commits = {"commit_token": 1, "commits": 0}
+            only_postgres = {
+                "ledger": {**commits, "last_subnet": 9, "last_nc": 9},
+                "shard": {**commits, "last_nc": 0, "reserved_nc": 0},
+            }
             for table, columns, row in old_rows:
-                more = only_postgres if table == "ledger" else {}
+                more = only_postgres.get(table, {})
                 placeholders = [f"${number}" for number in range(1, len(columns) + len(more) + 1)]
                 await connection.execute(insert(table, (*columns, *more), placeholders), *row, *more.values())
             await migrate_postgres(connection)
@@ -216,7 +225,7 @@ class TestPostgres:
             read_header(file)
             found = list(read_rows(file))
             assert [] == check(found).faults
-            assert unchanged(found, old_rows)
+            assert unchanged(found, old_rows, version=version)
             fresh = await asyncpg.connect(url, database="fresh")
             await migrate_postgres(fresh)
             assert await postgres_schema(fresh) == await postgres_schema(connection)
@@ -318,17 +327,37 @@ def insert(table: str, columns: Sequence[str], placeholders: Sequence[str]) -> s
     return f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({', '.join(placeholders)})"  # noqa: S608  our own names
 
 
-def rows_of_version(rows: list[BackupRow], columns_of: Callable[[str], set[str]]) -> Iterator[BackupRow]:
-    """Return the rows without the tables and columns that an older version lacks."""
+def before_shards(rows: Iterable[BackupRow]) -> Iterator[BackupRow]:
+    """Return rows of a ledger with one network as they were before each network became a shard."""
     for table, columns, row in rows:
+        values = dict(zip(columns, row, strict=True))
+        if table == "shard":
+            if values["network"]:
+                yield "ledger", ("one", "revision", "epoch"), (1, values["revision"], values["epoch"])
+        elif table == "cluster":
+            cluster = json.loads(str(values["row"]))
+            cluster.pop("network", None)
+            yield "cluster", ("id", "row"), (values["id"], json.dumps(cluster, sort_keys=True))
+        elif table == "event":
+            yield table, columns[:-1], row[:-1]
+        else:
+            yield table, columns, row
+
+
+def rows_of_version(
+    rows: Iterable[BackupRow], columns_of: Callable[[str], set[str]], *, version: int
+) -> Iterator[BackupRow]:
+    """Return the rows without the tables and columns that an older version lacks."""
+    for table, columns, row in rows if version >= SHARDS else before_shards(rows):
         existing = columns_of(table)
         pairs = [(column, value) for column, value in zip(columns, row, strict=True) if column in existing]
         if pairs:
             yield table, tuple(column for column, _ in pairs), tuple(value for _, value in pairs)
 
 
-def unchanged(found: list[BackupRow], old_rows: list[BackupRow]) -> bool:
+def unchanged(found: list[BackupRow], old_rows: list[BackupRow], *, version: int) -> bool:
     """Return whether the rows of the older version are unchanged."""
+    found = found if version >= SHARDS else list(before_shards(found))
     old_columns = {table: columns for table, columns, _ in old_rows}
     found = [
         (table, old_columns[table], select(old_columns[table], columns, row))

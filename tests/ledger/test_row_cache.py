@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from podpool.ledger.storage.postgres.row_cache import CachedTable, LedgerRow, OrderedIndex, RowCache
+from podpool.ledger.storage.postgres.row_cache import CachedTable, CachedTime, OrderedIndex, RowCache, ShardRow
 
 READ_AHEAD = 3
 numbers = st.integers(0, 11)
@@ -90,16 +90,18 @@ def test_refresh_replaces_cached_rows() -> None:
 
 def test_names_that_do_not_exist_count_towards_the_limit_of_the_cache() -> None:
     cache = RowCache(
-        LedgerRow(
+        ShardRow(
+            network="vnet",
             revision=0,
             epoch=0,
             commit_token=0,
             commits=0,
-            last_subnet=0,
             last_nc=0,
+            reserved_nc=0,
             system_identifier=None,
             timeline=None,
-        )
+        ),
+        CachedTime(),
     )
     for number in range(10):
         cache.nc_by_id[f"unknown-{number}"] = None

@@ -127,9 +127,9 @@ class TestFiles:
         async def main() -> None:
             store = SqliteStore(tmp_path / "ledger.db")
             changes: asyncio.Queue[object] = asyncio.Queue()
-            unsubscribe = store.subscribe(changes.put_nowait)
+            unsubscribe = store.subscribe(lambda network, numbers: changes.put_nowait((network, *numbers)))
             await ledger_on(store).admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24"))
-            assert (1,) == await changes.get()
+            assert ("vnet", 1) == await changes.get()
             unsubscribe()
             await store.close()
 
@@ -212,7 +212,7 @@ class TestAtomicity:
         response: ReconcileResponse | LedgerError | None = None
         for calls in range(1_000):
             try:
-                response = run(harness.store.write(_killed_after(call, calls)))
+                response = run(harness.store.write(_killed_after(call, calls), network="vnet"))
             except Killed:
                 assert before == harness.store.image()
                 continue
@@ -243,7 +243,7 @@ class TestAtomicity:
         ledger = ledger_on(store)
         before = store.image()
         with pytest.raises(OSError, match="disk full"):
-            run(ledger.open_term(OpenTermRequest(cluster="c1")))
+            run(ledger.admin.create_subnet(SubnetSpec(network="vnet", name="pods", cidr="10.0.0.0/24")))
         assert before == store.image()
 
 

@@ -30,6 +30,7 @@ def is_valid(harness: AuthHarness, token: TokenInfo) -> bool:
 
 def test_both_tokens_are_valid_for_the_overlap() -> None:
     harness = AuthHarness()
+    harness.subnet()
     former = harness.token("mine", cluster="c1", scope=("vnet",))
     new = rotate(harness, "mine", overlap=60.0)
     assert (("mine", "c1", ("vnet",)), True) == ((new.name, new.cluster, new.scope), new.secret != former.secret)
@@ -86,6 +87,7 @@ def test_admin_token_is_rotated() -> None:
 
 def test_expired_name_is_free_and_its_cluster_can_be_bound() -> None:
     harness = AuthHarness()
+    harness.subnet()
     harness.token("mine", cluster="c1", lifetime=5.0)
     with pytest.raises(Forbidden, match="cluster c1 has token mine.*token create NAME --cluster c1"):
         run(harness.caller(harness.token("other")).open_term(OpenTermRequest(cluster="c1")))

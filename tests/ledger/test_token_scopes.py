@@ -30,12 +30,12 @@ class Caller:
 
     def __init__(self, harness: AuthHarness, token: TokenInfo) -> None:
         self.client = harness.caller(token)
-        self.term = run(self.client.open_term(OpenTermRequest(cluster=CLUSTER))).term
+        self.term = run(self.client.open_term(OpenTermRequest(cluster=CLUSTER, network="vnet"))).term
         self.number = 0
 
     def reconcile(self, *items: ReconcileItem) -> list[NetworkContainerResult]:
         self.number += 1
-        request = ReconcileRequest(cluster=CLUSTER, term=self.term, number=self.number, items=items)
+        request = ReconcileRequest(cluster=CLUSTER, network="vnet", term=self.term, number=self.number, items=items)
         return list(run(self.client.reconcile(request)).results)
 
     def state(self, requested: ReconcileItem) -> NetworkContainerState:

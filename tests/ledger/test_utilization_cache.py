@@ -23,9 +23,9 @@ class CountedStore(InlineSqliteStore):
 
     reads = 0
 
-    async def read(self, work: Callable[[Repository], T]) -> T:
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         self.reads += 1
-        return await super().read(work)
+        return await super().read(transaction, network=network)
 
 
 class CachedLedger:

@@ -52,7 +52,7 @@ class TestSqlite:
         run(make_subnets(ledger))
         statements.clear()
         (first,) = run(ledger.utilization(SUBNET))
-        tables = {"ledger", "ledger_time", "subnet"}
+        tables = {"shard", "ledger_time", "subnet"}
         reads = [each for each in statements if each.startswith("SELECT")]
         assert tables == {each.split(" FROM ")[1].split(" ")[0] for each in reads}
         (row,) = [each for each in reads if " FROM subnet " in each]

@@ -17,10 +17,11 @@ class AllocationCache:
         self._by_uid: dict[str, dict[str, None]] = {}
         self._by_name: dict[str, dict[str, None]] = {}
 
-    def load(self, records: tuple[NetworkContainerRecord, ...]) -> None:
-        """Replace the contents by the ledger's records."""
-        for nc in tuple(self._records):
-            self._remove(nc)
+    def load(self, records: tuple[NetworkContainerRecord, ...], *, network: str | None = None) -> None:
+        """Replace the contents, or those of one network, by the ledger's records."""
+        for nc, record in tuple(self._records.items()):
+            if network in (None, record.state.subnet.network):
+                self._remove(nc)
         for record in records:
             self._add(record)
 

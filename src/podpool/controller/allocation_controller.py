@@ -1,7 +1,7 @@
 """Runs the ledger-backed reconcilers and GCs for one term of the ledger; a new term starts with a new instance."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from functools import partial
 
 from podpool.api.meta import KubeObject
@@ -9,6 +9,7 @@ from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
 from podpool.controller.ledger_health import LedgerHealth
 from podpool.controller.metrics import SubnetMetrics
+from podpool.controller.network_sessions import NetworkSessions
 from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.nnc_reconciler import NNCReconciler
 from podpool.controller.node_gc import NodeGC, OrphanNNCGC
@@ -31,26 +32,32 @@ log = get_logger(__name__)
 
 
 class AllocationController:
-    """Workqueues of nodes and subnets, their reconcilers, and the ledger session that they share."""
+    """Workqueues of nodes and subnets, their reconcilers, and the ledger sessions that they share."""
 
     def __init__(
-        self, deps: ControllerDeps, health: LedgerHealth, allocations: AllocationCache, term: LeaderTerm
+        self,
+        deps: ControllerDeps,
+        health: LedgerHealth,
+        allocations: AllocationCache,
+        terms: Sequence[LeaderTerm],
+        *,
+        cluster: str,
+        open_term: Callable[[str], Awaitable[LeaderTerm]],
     ) -> None:
         self.queues = {"nodes": WorkQueue(rng=deps.rng), "subnets": WorkQueue(rng=deps.rng)}
         self._deps = deps
+        self._health = health
         self._informers = deps.informers
         self._allocations = allocations
-        self._cluster = term.cluster
-        self.session = ReconcileBatcher(
-            deps.ledger, term, on_response=self._on_response, on_reload=self._on_reload, health=health, rng=deps.rng
-        )
+        self._cluster = cluster
+        self.session = NetworkSessions(terms, open_term=open_term, new_session=self._new_session)
         enqueue = self.queues["subnets"].add
         self._subnets = SubnetReconciler(deps, health, enqueue=enqueue, on_publish=self._enqueue_nodes_of)
         self._nncs = NNCReconciler(deps, self.session, allocations, self._subnets)
         self._nodes = NodeReconciler(deps, allocations, self._subnets, self._nncs)
         self._node_gc = NodeGC(deps, self.session, allocations, reconciler=self._nodes)
         self._nnc_gc = OrphanNNCGC(deps, allocations, reconciler=self._nodes)
-        self._pod_usage = PodUsageReporter(deps, allocations, cluster=term.cluster)
+        self._pod_usage = PodUsageReporter(deps, allocations, cluster=cluster)
 
     @property
     def node_gc_paused(self) -> bool:
@@ -96,6 +103,17 @@ class AllocationController:
             for each in unsubscribe:
                 each()
 
+    def _new_session(self, term: LeaderTerm) -> ReconcileBatcher:
+        deps = self._deps
+        return ReconcileBatcher(
+            deps.ledger,
+            term,
+            on_response=self._on_response,
+            on_reload=self._on_reload,
+            health=self._health,
+            rng=deps.rng,
+        )
+
     def _parts(self) -> dict[str, Callable[[], Awaitable[None]]]:
         """Return what runs beside the workqueues, by name; a defect of one does not end the others."""
         parts: dict[str, Callable[[], Awaitable[None]]] = {
@@ -123,8 +141,8 @@ class AllocationController:
         for name in names:
             self.queues["nodes"].add(name)
 
-    def _on_reload(self, records: tuple[NetworkContainerRecord, ...]) -> None:
-        self._allocations.load(records)
+    def _on_reload(self, network: str, records: tuple[NetworkContainerRecord, ...]) -> None:
+        self._allocations.load(records, network=network)
         self._resync_nodes(record.node for record in records)
 
     def _on_response(self, response: ReconcileResponse) -> None:
@@ -134,7 +152,7 @@ class AllocationController:
 
     def _on_subnet_change(self, change: SubnetChange) -> None:
         if change.state.frozen:
-            self.session.reload()  # the ledger may have been restored and wait for an inventory
+            self.session.reload(change.state.subnet.network)  # it may wait for an inventory
         self._resync_ncs(change.servable)
 
     def _resync_ncs(self, ncs: tuple[str, ...]) -> None:

@@ -7,7 +7,10 @@ within a term of the ledger and stops with it. Slices need no ledger, and are re
 import asyncio
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.allocation_controller import AllocationController
@@ -15,6 +18,7 @@ from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDe
 from podpool.controller.events import ControllerEvents
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
+from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.reconcile_batcher import LeaderTerm
 from podpool.controller.recovery_inventory import send_inventory
 from podpool.controller.settings import ControllerSettings
@@ -29,7 +33,7 @@ from podpool.kube.cluster_discovery import cluster_uid
 from podpool.kube.events import EventRecorder
 from podpool.kube.leader_election import LeaderElector, LeadershipLost
 from podpool.ledger.client import LedgerClient
-from podpool.ledger.errors import InventoryRequired, StaleTerm
+from podpool.ledger.errors import InventoryRequired, NotFound, StaleTerm
 from podpool.ledger.messages import OpenTermRequest
 from podpool.runtime.clock import Clock
 from podpool.runtime.entropy import new_uuid
@@ -80,9 +84,8 @@ class Controller:
         self._allocations: AllocationController | None = None
         self._slices: SliceController | None = None
         self._cluster = ""
-        self._term = 0
-        self._seen = 0
-        """The last ledger revision seen, also by former terms."""
+        self._terms: dict[str, LeaderTerm] = {}
+        """The last term of this replica in each network, with the last revision that it has seen there."""
 
     async def run(self) -> None:
         """Run the informers, and reconcile while this replica is the leader."""
@@ -104,7 +107,7 @@ class Controller:
         caches = self._informers.failure() or ("" if self._cluster else "the cluster ID is not known yet")
         checks = [HealthCheck("caches", caches)]
         if self._check:
-            checks += [*self._check.checks(), HealthCheck("ledger term", "" if self._term else self._term_failure)]
+            checks += [*self._check.checks(), HealthCheck("ledger term", "" if self._terms else self._term_failure)]
         return (*checks, HealthCheck("leader election", note=self._role()))
 
     def render_metrics(self) -> bytes:
@@ -202,25 +205,61 @@ class Controller:
                 await backoff.wait()
 
     async def _run_term(self, deps: ControllerDeps) -> None:
-        term = await self._open_term(deps)
+        terms = await self._open_terms(deps)
         allocations = AllocationCache()
-        allocations.load((await self._health.call(deps.ledger.network_containers(self._cluster))).network_containers)
-        self._allocations = AllocationController(deps, self._health, allocations, term)
+        listed = await self._health.call(deps.ledger.network_containers(self._cluster))
+        opened = {term.network for term in terms}
+        allocations.load(tuple(each for each in listed.network_containers if each.state.subnet.network in opened))
+        for network in dict.fromkeys(each.state.subnet.network for each in listed.network_containers):
+            if network not in opened:  # what it had may have changed since it was listed
+                terms.append(await self._open_term(deps, network))
+                records = await self._health.call(deps.ledger.network_containers(self._cluster, network=network))
+                allocations.load(records.network_containers, network=network)
+        open_term = partial(self._open_term, deps)
+        self._allocations = AllocationController(
+            deps, self._health, allocations, terms, cluster=self._cluster, open_term=open_term
+        )
         try:
             await self._allocations.run()
         finally:
-            self._seen = max(self._seen, self._allocations.session.seen)
+            for network, seen in self._allocations.session.seen.items():
+                self._terms[network] = replace(self._terms[network], seen=max(self._terms[network].seen, seen))
 
-    async def _open_term(self, deps: ControllerDeps) -> LeaderTerm:
-        """Open a term, and send an inventory of the cluster if the ledger asks for it."""
-        request = OpenTermRequest(cluster=self._cluster, known_term=self._term, known_revision=self._seen)
+    async def _open_terms(self, deps: ControllerDeps) -> list[LeaderTerm]:
+        """Open a term in each network that Nodes or NNCs name; one that does not exist is left out, unless all do."""
+        informers, settings = self._informers, self._settings
+        networks = {subnet_of(node, settings).network for node in informers.nodes.values()}
+        networks |= {nc.vnet_id for nnc in informers.nncs.values() for nc in nnc.status.network_containers}
+        terms: list[LeaderTerm] = []
+        missing: NotFound | None = None
+        for network in sorted({settings.subnet.network, *self._terms, *filter(None, networks)}):
+            try:
+                terms.append(await self._open_term(deps, network))
+            except NotFound as error:
+                missing = error
+        if missing is not None and not terms:
+            raise missing
+        return terms
+
+    async def _open_term(self, deps: ControllerDeps, network: str) -> LeaderTerm:
+        """Open a term in a network, and send an inventory of the cluster if the ledger asks for it."""
+        known = self._terms.get(network) or LeaderTerm(self._cluster, network, 0, 0)
+        request = OpenTermRequest(
+            cluster=self._cluster, network=network, known_term=known.term, known_revision=known.seen
+        )
         opened = await self._health.call(deps.ledger.open_term(request))
-        self._term, self._seen = opened.term, max(self._seen, opened.revision)
-        term = LeaderTerm(self._cluster, self._term, self._seen)
-        log.info("ledger term opened", term=term.term, inventory_required=opened.inventory_required)
+        term = LeaderTerm(self._cluster, network, opened.term, max(known.seen, opened.revision))
+        self._terms[network] = term
+        log.info("ledger term opened", network=network, term=term.term, inventory_required=opened.inventory_required)
         if opened.inventory_required:
             response = await send_inventory(
-                deps.kube, deps.ledger, term, self._settings, health=self._health, backoff=self._new_backoff()
+                deps.kube,
+                deps.ledger,
+                term,
+                self._settings,
+                health=self._health,
+                backoff=self._new_backoff(),
+                number=self._rng.getrandbits(48) + 1,
             )
             for conflict in response.conflicts:
                 owners = {"subnet": conflict.subnet, "nc": conflict.holder, "claimant": conflict.claimant}

@@ -17,8 +17,8 @@ from podpool.api.azure import FINALIZER, NODE_NETWORK_CONFIGS, NodeNetworkConfig
 from podpool.api.builtin import Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.deps import ControllerDeps
+from podpool.controller.network_sessions import NetworkSessions
 from podpool.controller.nnc_conversion import build_status, reconcile_item, report_is_about, status_is_current
-from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.controller.subnet_reconciler import SubnetReconciler
 from podpool.kube.expectations import Expectations
 from podpool.ledger.errors import (
@@ -41,7 +41,7 @@ class NNCReconciler:
     """Reconciles NNCs with the ledger, and tracks nodes that have fewer addresses than requested."""
 
     def __init__(
-        self, deps: ControllerDeps, session: ReconcileBatcher, allocations: AllocationCache, subnets: SubnetReconciler
+        self, deps: ControllerDeps, session: NetworkSessions, allocations: AllocationCache, subnets: SubnetReconciler
     ) -> None:
         self.expectations = Expectations()
         self._deps = deps

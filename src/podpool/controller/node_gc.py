@@ -15,9 +15,9 @@ from podpool.api.builtin import NODES, Node
 from podpool.controller.allocation_cache import AllocationCache
 from podpool.controller.bound_pods import BoundPods
 from podpool.controller.deps import ControllerDeps
+from podpool.controller.network_sessions import NetworkSessions
 from podpool.controller.nnc_conversion import claimed_nc, report_is_about
 from podpool.controller.node_reconciler import NodeReconciler
-from podpool.controller.reconcile_batcher import ReconcileBatcher
 from podpool.core.errors import PodpoolError
 from podpool.core.two_observations import OBSERVATION_INTERVAL, TwoObservations
 from podpool.kube.cache import ObjectCache
@@ -54,7 +54,7 @@ class NodeGC:
     def __init__(
         self,
         deps: ControllerDeps,
-        session: ReconcileBatcher,
+        session: NetworkSessions,
         allocations: AllocationCache,
         *,
         reconciler: NodeReconciler,
@@ -92,7 +92,7 @@ class NodeGC:
         in_use = {record.state.nc_id for node in self._nodes.values() if (record := self._nc_of(node))}
         records = {each.state.nc_id: each for each in self._allocations.values()}
         missing = [nc for nc in records if nc not in in_use]
-        self._session.missing_nodes = len(missing)
+        self._session.set_missing(records[nc].state.subnet.network for nc in missing)
         superseded = [nc for nc in missing if self._is_superseded(records[nc])]
         observed = self._missing.observe(missing, now=asyncio.get_running_loop().time())
         due = [records[nc] for nc in dict.fromkeys((*superseded, *observed))]

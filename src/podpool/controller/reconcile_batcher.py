@@ -1,4 +1,4 @@
-"""Calls to the ledger within one term: numbered, sequential, each with all requests that are pending.
+"""Calls to the ledger within one term of a network: numbered, sequential, each with all requests that are pending.
 
 Invariants:
 - The calls of a term are sent one at a time, in the order of their numbers.
@@ -38,9 +38,10 @@ _Pending = list[tuple[ReconcileItem, asyncio.Future[NetworkContainerState]]]
 
 
 class LeaderTerm(msgspec.Struct, frozen=True):
-    """A cluster, its leader's term, and the last ledger revision that the leader has seen."""
+    """A cluster, its leader's term in a network, and the last revision of it that the leader has seen."""
 
     cluster: str
+    network: str
     term: int
     seen: int
 
@@ -54,7 +55,7 @@ class ReconcileBatcher:
         term: LeaderTerm,
         *,
         on_response: Callable[[ReconcileResponse], None],
-        on_reload: Callable[[tuple[NetworkContainerRecord, ...]], None],
+        on_reload: Callable[[str, tuple[NetworkContainerRecord, ...]], None],
         health: LedgerHealth,
         rng: random.Random,
     ) -> None:
@@ -124,8 +125,9 @@ class ReconcileBatcher:
     async def _reload(self) -> bool:
         try:
             await self._call(())
-            loaded = await self._health.call(self._ledger.network_containers(self._term.cluster))
-            self._on_reload(loaded.network_containers)
+            term = self._term
+            listed = self._ledger.network_containers(term.cluster, network=term.network)
+            self._on_reload(term.network, (await self._health.call(listed)).network_containers)
         except (StaleTerm, InventoryRequired):
             raise
         except (Unreachable, LedgerError):
@@ -135,8 +137,15 @@ class ReconcileBatcher:
 
     async def _call(self, items: tuple[ReconcileItem, ...]) -> ReconcileResponse:
         self._number += 1
-        order = {"term": self._term.term, "number": self._number, "known_revision": self.seen}
-        request = ReconcileRequest(cluster=self._term.cluster, **order, items=items, missing=self.missing_nodes)
+        request = ReconcileRequest(
+            cluster=self._term.cluster,
+            network=self._term.network,
+            term=self._term.term,
+            number=self._number,
+            known_revision=self.seen,
+            items=items,
+            missing=self.missing_nodes,
+        )
         response = await self._health.call(self._ledger.reconcile(request))
         self.seen = max(self.seen, response.revision)
         return response

@@ -59,14 +59,18 @@ async def send_inventory(
     *,
     health: LedgerHealth,
     backoff: Backoff,
+    number: int,
 ) -> InventoryResponse:
-    """Request an inventory from each agent through its NNC, and send the result to the ledger, until the term ends."""
-    request = _InventoryRequest(kube, term.term, settings)
+    """Request an inventory from each agent through its NNC, and send the result to the ledger, until the term ends.
+
+    The number of the request must be new: terms of two networks may be equal.
+    """
+    request = _InventoryRequest(kube, number, settings)
     while True:
         try:
             nncs = await request.replies()
             if nncs is not None:
-                inventory = _inventory(nncs, term, settings)
+                inventory = _inventory(nncs, request.number, term, settings)
                 return await health.call(ledger.send_inventory(inventory), within=SEND_TIMEOUT)
         except StaleTerm:
             raise
@@ -81,17 +85,26 @@ async def send_inventory(
             await asyncio.sleep(POLL_INTERVAL)
 
 
-def _inventory(nncs: Sequence[NodeNetworkConfig], term: LeaderTerm, settings: ControllerSettings) -> Inventory:
-    items = tuple(item for nnc in nncs for item in _items(nnc, term.term, settings))
-    return Inventory(cluster=term.cluster, term=term.term, known_revision=term.seen, network_containers=items)
+def _inventory(
+    nncs: Sequence[NodeNetworkConfig], number: int, term: LeaderTerm, settings: ControllerSettings
+) -> Inventory:
+    """Return the NCs in the network of the term."""
+    items = (item for nnc in nncs for item in _items(nnc, number, settings))
+    return Inventory(
+        cluster=term.cluster,
+        network=term.network,
+        term=term.term,
+        known_revision=term.seen,
+        network_containers=tuple(item for item in items if item.subnet.network == term.network),
+    )
 
 
 class _InventoryRequest:
-    """One inventory request to all nodes; the term is its number."""
+    """One inventory request to all nodes."""
 
-    def __init__(self, kube: KubeClient, term: int, settings: ControllerSettings) -> None:
+    def __init__(self, kube: KubeClient, number: int, settings: ControllerSettings) -> None:
+        self.number = number
         self._kube = kube
-        self._term = term
         self._settings = settings
         self._begun = asyncio.get_running_loop().time()
         self._restored = False
@@ -151,20 +164,20 @@ class _InventoryRequest:
                 continue
 
     async def _annotate(self, nnc: NodeNetworkConfig) -> None:
-        name, patch = nnc.metadata.name, {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self._term)}}}
+        name, patch = nnc.metadata.name, {"metadata": {"annotations": {INVENTORY_ANNOTATION: str(self.number)}}}
         with suppress(ApiNotFound):
             await self._kube.merge_patch(NODE_NETWORK_CONFIGS, name, patch, namespace=self._settings.namespace)
 
     def _is_requested(self, nnc: NodeNetworkConfig) -> bool:
-        return nnc.metadata.annotations.get(INVENTORY_ANNOTATION) == str(self._term)
+        return nnc.metadata.annotations.get(INVENTORY_ANNOTATION) == str(self.number)
 
     def _has_replied(self, nnc: NodeNetworkConfig) -> bool:
         third_party = agent_report(nnc) is None and nnc.spec.requested > 0  # it never replies
-        return self._is_requested(nnc) and (third_party or _reply(nnc, self._term) is not None)
+        return self._is_requested(nnc) and (third_party or _reply(nnc, self.number) is not None)
 
     def _was_restored(self, nncs: Sequence[NodeNetworkConfig]) -> bool:
         """Return whether an agent has more than the API server shows."""
-        replies = (_reply(nnc, self._term) for nnc in nncs)
+        replies = (_reply(nnc, self.number) for nnc in nncs)
         self._restored = self._restored or any(reply and reply.known for reply in replies)
         return self._restored
 
@@ -175,15 +188,15 @@ class _InventoryRequest:
         return due - await self._bound_pods.nodes() if due else due
 
 
-def _reply(nnc: NodeNetworkConfig, term: int) -> AgentReport | None:
+def _reply(nnc: NodeNetworkConfig, number: int) -> AgentReport | None:
     """Return the agent's report if it replies to this request."""
     report = agent_report(nnc)
-    return report if report and report.inventory == term else None
+    return report if report and report.inventory == number else None
 
 
-def _items(nnc: NodeNetworkConfig, term: int, settings: ControllerSettings) -> list[InventoryItem]:
+def _items(nnc: NodeNetworkConfig, number: int, settings: ControllerSettings) -> list[InventoryItem]:
     """Return the NC that the agent reports, or those in the NNC's status."""
-    reply = _reply(nnc, term)
+    reply = _reply(nnc, number)
     ncs = (reply.known,) if reply and reply.known else nnc.status.network_containers
     return [_item(nnc, nc, settings) for nc in ncs]
 

@@ -158,10 +158,11 @@ class AuditLog(LedgerMessage, frozen=True, kw_only=True):
 
 
 class ClusterSummary(LedgerMessage, frozen=True, kw_only=True):
-    """A cluster and its state."""
+    """A cluster and its state in one of its networks."""
 
     id: str
     """The UID of its kube-system namespace."""
+    network: str = ""
     tokens: tuple[str, ...] = ()
     """Names of the tokens bound to it."""
     term: int = 0

@@ -69,20 +69,24 @@ class LedgerClient:
         """Send the cluster's inventory, after a `Term` or an error that requires it."""
         return await self._post("/v1/inventory", inventory, m.InventoryResponse)
 
-    async def network_containers(self, cluster: str) -> m.NetworkContainerList:
-        """Return the open NCs of a cluster."""
-        return await self._get("/v1/network-containers", m.NetworkContainerList, query={"cluster": cluster})
+    async def network_containers(self, cluster: str, *, network: str = "") -> m.NetworkContainerList:
+        """Return the open NCs of a cluster, in one network or all."""
+        query = _cluster_query(cluster, network)
+        return await self._get("/v1/network-containers", m.NetworkContainerList, query=query)
 
     async def report_pods(self, report: am.PodReport) -> am.PodReportResponse:
         """Report the addresses that Pods use or used."""
         return await self._post("/v1/pods", report, am.PodReportResponse)
 
-    async def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange, None]:
-        """Yield the state of each subnet, then its changes. Ends, or raises `Unreachable`, with the stream.
+    async def changes(self, cluster: str, *, network: str = "") -> AsyncGenerator[m.SubnetChange, None]:
+        """Yield the state of each subnet of a network or all, then its changes, until the stream ends.
+
+        It may end with `Unreachable`.
 
         Changes after the end are lost: a new stream begins with the state of all subnets.
         """
-        request = Request(method="GET", path="/v1/changes", query={"cluster": cluster}, headers=self._headers())
+        query = _cluster_query(cluster, network)
+        request = Request(method="GET", path="/v1/changes", query=query, headers=self._headers())
         try:
             async with asyncio.timeout(self._timeouts.deadline) if self._timeouts else nullcontext():
                 response = await self._send(request)
@@ -154,9 +158,9 @@ class LedgerClient:
         """Return the inventories that are missing after a restore, and the ownership conflicts."""
         return await self._get("/v1/recovery", m.RecoveryStatus)
 
-    async def excuse(self, cluster: str) -> m.RecoveryStatus:
-        """Recover without the inventory of a cluster."""
-        request = _post_request("/v1/recovery/excuse", m.ExcuseRequest(cluster=cluster))
+    async def excuse(self, cluster: str, *, network: str = "") -> m.RecoveryStatus:
+        """Recover without the inventory of a cluster, in one network or in all that wait for it."""
+        request = _post_request("/v1/recovery/excuse", m.ExcuseRequest(cluster=cluster, network=network))
         return await self._call(request, m.RecoveryStatus, idempotent=False)
 
     async def resolve_conflict(self, request: m.ResolveConflictRequest) -> m.RecoveryStatus:
@@ -266,6 +270,10 @@ class LedgerClient:
             error.retry_after = _retry_after(response)
             raise error
         return response
+
+
+def _cluster_query(cluster: str, network: str) -> dict[str, str]:
+    return {"cluster": cluster, "network": network} if network else {"cluster": cluster}
 
 
 def _path(name: m.SubnetName) -> str:

@@ -5,8 +5,9 @@ grants released, and its agent's report. It may be lost, repeated, reordered or 
 requests, and a grant is released by its ID, never by its address. The result is `held = (held - released), topped up
 to wanted`: wanting less without releasing grants takes nothing away, and an ID that is not held is ignored.
 
-`known_revision` is the highest revision that the caller has received. A database with a lower one was restored: every
-term ends, and a cluster that opens its next term may have to send its `Inventory` first.
+Terms and revisions are those of one network. `known_revision` is the highest revision that the caller has received in
+it. A database with a lower one was restored: every term of the network ends, and a cluster that opens its next term
+there may have to send its `Inventory` first.
 """
 
 from typing import Annotated, Self
@@ -106,10 +107,12 @@ class ReconcileItem(LedgerMessage, frozen=True, kw_only=True):
 
 
 class ReconcileRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/reconcile`: many NCs of one cluster."""
+    """`POST /v1/reconcile`: many NCs of one cluster in one network."""
 
     cluster: str
     """The UID of the cluster's kube-system namespace."""
+    network: str = ""
+    """The network of all items. Empty, as earlier versions send it, while the ledger has only one."""
     term: SafeInt
     number: SafeInt
     """Rises with each request of a term, from 1; one that is not above the last changes nothing."""
@@ -161,11 +164,13 @@ class ReconcileResponse(LedgerMessage, frozen=True, kw_only=True):
 
 
 class OpenTermRequest(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/terms`: the first call of each new leader."""
+    """`POST /v1/terms`: the first call of each new leader in a network."""
 
     cluster: str
+    network: str = ""
+    """Empty, as earlier versions send it, while the ledger has only one."""
     known_term: SafeInt = 0
-    """The highest term that the cluster has seen."""
+    """The highest term that the cluster has seen in the network."""
     known_revision: SafeInt = 0
 
 
@@ -198,12 +203,14 @@ class InventoryItem(LedgerMessage, frozen=True, kw_only=True):
 
 
 class Inventory(LedgerMessage, frozen=True, kw_only=True):
-    """`POST /v1/inventory`: all NCs of a cluster, read after a write to each, so that no older state can follow.
+    """`POST /v1/inventory`: all NCs of a cluster in a network, read after a write to each: no older state can follow.
 
     It counts only while the ledger requires it; at other times the database decides, and it changes nothing.
     """
 
     cluster: str
+    network: str = ""
+    """Empty, as earlier versions send it, while the ledger has only one."""
     term: SafeInt
     known_revision: SafeInt = 0
     network_containers: tuple[InventoryItem, ...] = ()
@@ -247,6 +254,8 @@ class ExcuseRequest(LedgerMessage, frozen=True, kw_only=True):
     """`POST /v1/recovery/excuse`: recover without a cluster's inventory. It sends one when it returns."""
 
     cluster: str
+    network: str = ""
+    """Empty for all networks that wait for it."""
 
 
 class ResolveConflictRequest(LedgerMessage, frozen=True, kw_only=True):

@@ -56,8 +56,8 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
     """Every new leader sends an inventory of its cache, and the ledger applies it."""
     open_term = Controller._open_term
 
-    async def open_and_send(controller: Controller, deps: ControllerDeps) -> LeaderTerm:
-        term = await open_term(controller, deps)
+    async def open_and_send(controller: Controller, deps: ControllerDeps, network: str) -> LeaderTerm:
+        term = await open_term(controller, deps, network)
         listed = [
             each
             for nnc in controller._informers.nncs.values()
@@ -65,8 +65,9 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
         ]
         inventory = Inventory(
             cluster=controller._cluster,
+            network=network,
             term=term.term,
-            known_revision=controller._seen,
+            known_revision=term.seen,
             network_containers=tuple(listed),
         )
         await deps.ledger.send_inventory(inventory)
@@ -80,7 +81,7 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
             apply_inventory(repo, inventory, cluster, time=now)
             return inventory_response(repo, inventory, time=now)
 
-        return await ledger._store.write(transaction)
+        return await ledger._store.write(transaction, network=inventory.network)
 
     patch.setattr(Controller, "_open_term", open_and_send)
     patch.setattr(LedgerService, "apply_inventory", apply_any)

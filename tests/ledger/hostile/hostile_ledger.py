@@ -37,13 +37,13 @@ class CountingStore(InlineSqliteStore):
 
     jobs = 0
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         self.jobs += 1
-        return await super().write(transaction)
+        return await super().write(transaction, network=network)
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         self.jobs += 1
-        return await super().read(transaction)
+        return await super().read(transaction, network=network)
 
 
 class HostileLedger:

@@ -293,10 +293,10 @@ def _role(token: f.TokenInfo) -> str:
 
 def _clusters(found: f.ClusterList) -> Parts:
     rows = [
-        (each.id, each.network_containers, _cluster_state(each), each.term, ", ".join(each.tokens))
+        (each.id, each.network, each.network_containers, _cluster_state(each), each.term, ", ".join(each.tokens))
         for each in found.clusters
     ]
-    return [TextTable(("CLUSTER", "NCS", "STATE", "TERM", "TOKENS"), rows, wide=2)]
+    return [TextTable(("CLUSTER", "NETWORK", "NCS", "STATE", "TERM", "TOKENS"), rows, wide=2)]
 
 
 def _cluster_state(cluster: f.ClusterSummary) -> str:

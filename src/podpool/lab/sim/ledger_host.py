@@ -136,7 +136,7 @@ class LedgerHost:
 
     def granted(self) -> int:
         """Return the number of grants and primaries of all clusters."""
-        clusters = [each.id for each in _run_sync(self._auditor.clusters()).clusters]
+        clusters = sorted({each.id for each in _run_sync(self._auditor.clusters()).clusters})
         found = [each.state for cluster in clusters for records in self.records(cluster).values() for each in records]
         return sum(len(state.grants) + bool(state.primary) for state in found)
 
@@ -151,7 +151,7 @@ class LedgerHost:
         ledger = LedgerService(self._store, clock=self.clock, rng=self._rng("auditor"))
         return LedgerClient(_DirectTransport(LedgerHandler(ledger)))
 
-    def _on_commit(self, _: object = None) -> None:
+    def _on_commit(self, *_: object) -> None:
         self._records, self._subnet = {}, None
         for callback in self.on_change:
             callback()

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Literal, TypeVar
 
 from msgspec.structs import replace
@@ -9,9 +10,10 @@ from msgspec.structs import replace
 from podpool.core.mass_loss import BreakerSettings
 from podpool.ledger import admin_messages as am
 from podpool.ledger import messages as m
-from podpool.ledger.domain import audit_log, clusters, recovery, subnets, tokens
-from podpool.ledger.domain.history import MAX_PERIODS, history, index_events, parse_time
+from podpool.ledger.domain import audit_log, clusters, quota, recovery, subnets, tokens
+from podpool.ledger.domain.history import MAX_PERIODS, history, index_all, parse_time
 from podpool.ledger.domain.ledger_time import LedgerClock
+from podpool.ledger.domain.networks import KnownNetworks
 from podpool.ledger.domain.occupancy import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.row_to_message import subnet_state
@@ -41,24 +43,32 @@ class AdminService:
         self._breaker = breaker
         self._retention = retention
         self._on_delete = on_delete
+        self._networks = KnownNetworks(store)
 
     # Subnets
 
     async def create_subnet(self, spec: m.SubnetSpec) -> m.SubnetState:
         """Create a subnet."""
-        return await self._change(lambda repo, time: subnets.create_subnet(repo, spec, time=time))
+        subnets.check_names(spec)
+        return await self._change(spec.network, lambda repo, time: subnets.create_subnet(repo, spec, time=time))
 
     async def grow(self, name: m.SubnetName, growth: m.SubnetGrowth) -> m.SubnetState:
         """Add addresses to a subnet."""
-        return await self._change(lambda repo, time: subnets.grow_subnet(repo, name, growth, time=time))
+        await self._networks.check_subnet(name)
+        return await self._change(name.network, lambda repo, time: subnets.grow_subnet(repo, name, growth, time=time))
 
     async def drain(self, name: m.SubnetName, *, draining: bool) -> m.SubnetState:
         """Stop granting in a subnet, or start again."""
-        return await self._change(lambda repo, time: subnets.drain_subnet(repo, name, draining=draining, time=time))
+        await self._networks.check_subnet(name)
+        return await self._change(
+            name.network, lambda repo, time: subnets.drain_subnet(repo, name, draining=draining, time=time)
+        )
 
     async def delete(self, name: m.SubnetName) -> am.DeletedSubnet:
         """Delete an empty subnet."""
-        await self._write(lambda repo, time: subnets.delete_subnet(repo, name, time=time))
+        await self._networks.check_subnet(name)
+        await index_all(self._store, network="")  # the history of earlier versions needs the rows of its NCs
+        await self._write(lambda repo, time: subnets.delete_subnet(repo, name, time=time), network=name.network)
         self._on_delete(name)
         return am.DeletedSubnet(subnet=name)
 
@@ -82,16 +92,19 @@ class AdminService:
 
     async def recovery(self) -> m.RecoveryStatus:
         """Return the inventories that are missing, and the ownership conflicts."""
-        return await self._store.read(recovery.recovery_status)
+        return await self._store.query(recovery.recovery_status)
 
     async def excuse(self, request: m.ExcuseRequest) -> m.RecoveryStatus:
-        """Recover without a cluster's inventory."""
-        await self._write(lambda repo, time: recovery.excuse(repo, request.cluster, time=time))
+        """Recover without a cluster's inventory, in one network or in all that wait for it."""
+        for network in await self._store.query(partial(recovery.networks_awaiting, cluster=request.cluster)):
+            if request.network in ("", network):
+                await self._write(lambda repo, time: recovery.excuse(repo, request.cluster, time=time), network=network)
         return await self.recovery()
 
     async def resolve_conflict(self, request: m.ResolveConflictRequest) -> m.RecoveryStatus:
         """Assign a disputed address to one of its two owners."""
-        await self._write(lambda repo, time: recovery.resolve_conflict(repo, request, time=time))
+        network = await self._networks.existing(request.subnet.network)
+        await self._write(lambda repo, time: recovery.resolve_conflict(repo, request, time=time), network=network)
         return await self.recovery()
 
     # Tokens
@@ -99,7 +112,9 @@ class AdminService:
     async def create_token(self, request: am.CreateTokenRequest) -> am.TokenInfo:
         """Create a token."""
         secret = tokens.new_secret(self._rng)
-        return await self._write(lambda repo, time: tokens.create_token(repo, request, secret=secret, time=time))
+        changed = await self._write(lambda repo, time: tokens.create_token(repo, request, secret=secret, time=time))
+        await self._refresh_limits(changed.cluster)
+        return changed
 
     async def accept_admin(self, secret: str) -> bool:
         """Make the admin token beside the database valid, unless it was revoked."""
@@ -112,15 +127,23 @@ class AdminService:
     async def rotate_token(self, name: str, request: am.RotateTokenRequest) -> am.TokenInfo:
         """Create a new token for the cluster of a token."""
         secret = tokens.new_secret(self._rng)
-        return await self._write(lambda repo, time: tokens.rotate_token(repo, name, request, secret=secret, time=time))
+        changed = await self._write(
+            lambda repo, time: tokens.rotate_token(repo, name, request, secret=secret, time=time)
+        )
+        await self._refresh_limits(changed.cluster)
+        return changed
 
     async def revoke_token(self, name: str) -> am.TokenInfo:
         """Revoke a token."""
-        return await self._write(lambda repo, time: tokens.revoke_token(repo, name, time=time))
+        changed = await self._write(lambda repo, time: tokens.revoke_token(repo, name, time=time))
+        await self._refresh_limits(changed.cluster)
+        return changed
 
     async def bind_token(self, id_: str, cluster: str) -> TokenRow:
         """Bind a token to a cluster."""
-        return await self._write(lambda repo, time: tokens.bind_token(repo, id_, cluster, time=time))
+        changed = await self._write(lambda repo, time: tokens.bind_token(repo, id_, cluster, time=time))
+        await self._refresh_limits(changed.cluster)
+        return changed
 
     async def tokens(self) -> am.TokenList:
         """Return all tokens."""
@@ -152,16 +175,30 @@ class AdminService:
 
     async def clusters(self) -> am.ClusterList:
         """Return all clusters."""
-        return am.ClusterList(clusters=tuple(await self._store.read(clusters.clusters)))
+        return am.ClusterList(clusters=tuple(await self._store.query(clusters.clusters)))
 
     async def confirm_loss(self, cluster: str) -> am.ClusterList:
-        """Close a cluster's circuit breaker: its lost nodes are really gone."""
-        await self._write(lambda repo, time: clusters.confirm_loss(repo, cluster, breaker=self._breaker, time=time))
+        """Close a cluster's circuit breakers: its lost nodes are really gone."""
+        for network in await self._store.query(partial(clusters.networks_of, id_=cluster)):
+            await self._write(
+                lambda repo, time: clusters.confirm_loss(repo, cluster, breaker=self._breaker, time=time),
+                network=network,
+            )
         return await self.clusters()
 
     async def retire(self, cluster: str) -> am.RetiredCluster:
         """Release everything of a destroyed cluster."""
-        return await self._write(lambda repo, time: clusters.retire(repo, cluster, time=time))
+        retired = [
+            await self._write(lambda repo, time: clusters.retire(repo, cluster, time=time), network=network)
+            for network in await self._store.query(partial(clusters.networks_of, id_=cluster))
+        ]
+        revoked = await self._write(lambda repo, time: tokens.retire_tokens_and_pods(repo, cluster, time=time))
+        return am.RetiredCluster(
+            cluster=cluster,
+            network_containers=sum(each.network_containers for each in retired),
+            addresses=sum(each.addresses for each in retired),
+            tokens=revoked,
+        )
 
     # History
 
@@ -176,8 +213,7 @@ class AdminService:
         limit: str | None = None,
     ) -> am.AddressHistory:
         """Return the history of an address, a node or a Pod, at one time or all."""
-        while await self._store.write(index_events):
-            pass
+        await index_all(self._store)
         moment, count = None if at is None else parse_time(at, field="at"), _parse_limit(limit, maximum=MAX_PERIODS)
 
         def transaction(repo: Repository, time: float) -> am.AddressHistory:
@@ -197,11 +233,19 @@ class AdminService:
             lambda repo, time: [(subnet_state(repo, row, time=time), row) for row in repo.subnets()]
         )
 
-    async def _change(self, transaction: Callable[[Repository, float], SubnetRow]) -> m.SubnetState:
-        return await self._write(lambda repo, time: subnet_state(repo, transaction(repo, time), time=time))
+    async def _refresh_limits(self, cluster: str | None) -> None:
+        """Apply the limits of a cluster's tokens in each of its networks."""
+        if cluster is not None:
+            for network in await self._store.query(partial(quota.networks_to_refresh, id_=cluster)):
+                await self._store.write(partial(quota.refresh_limits, id_=cluster), network=network)
 
-    async def _write(self, transaction: Callable[[Repository, float], T]) -> T:
-        return await self._store.write(lambda repo: transaction(repo, self._clock.now(repo)))
+    async def _change(self, network: str, transaction: Callable[[Repository, float], SubnetRow]) -> m.SubnetState:
+        return await self._write(
+            lambda repo, time: subnet_state(repo, transaction(repo, time), time=time), network=network
+        )
+
+    async def _write(self, transaction: Callable[[Repository, float], T], *, network: str = "") -> T:
+        return await self._store.write(lambda repo: transaction(repo, self._clock.now(repo)), network=network)
 
     async def _read(self, transaction: Callable[[Repository, float], T]) -> T:
         return await self._store.query(lambda repo: transaction(repo, self._clock.now(repo)))

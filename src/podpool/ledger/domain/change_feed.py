@@ -1,4 +1,4 @@
-"""Change streams: a change is computed once, in one transaction, and passed to all followers.
+"""Change streams: a change is computed once, in a transaction of its network, and passed to all followers.
 
 No task of its own: of the followers that wait, one is woken by a commit and computes what changed for all. So a client
 that does not read its stream delays no other. Changes that a slow client has not read are merged: it receives the
@@ -19,41 +19,49 @@ from podpool.ledger.messages import SubnetChange
 _HEARTBEAT_INTERVAL = 15.0
 """A stream without changes sends a heartbeat at this interval."""
 
-_Changes = Mapping[int, Mapping[str, SubnetChange] | None]
+_Key = tuple[str, int]
+"""The network and number of a subnet."""
+_Changes = Mapping[_Key, Mapping[str, SubnetChange] | None]
 """Of each subnet, the change as each cluster sees it; None if the subnet was deleted."""
 
 
 class _Follower:
     """One stream: what was sent, and what is to be sent."""
 
-    def __init__(self, cluster: str, scope: TokenScope) -> None:
+    def __init__(self, cluster: str, network: str, scope: TokenScope) -> None:
         self.cluster = cluster
+        self.network = network
+        """Empty for all networks."""
         self._scope = scope
         self.wake = asyncio.Event()
-        self._sent: dict[int, SubnetChange] = {}
-        self._pending: dict[int, SubnetChange | None] = {}
+        self._sent: dict[_Key, SubnetChange] = {}
+        self._pending: dict[_Key, SubnetChange | None] = {}
+
+    def follows(self, network: str) -> bool:
+        """Return whether it follows a network."""
+        return self.network in ("", network)
 
     def offer(self, changes: _Changes) -> None:
         """Queue what is worth an event."""
-        for number, by_cluster in changes.items():
+        for key, by_cluster in changes.items():
             change = by_cluster[self.cluster] if by_cluster is not None else None
             if change is not None and not self._scope.allows(change.state.subnet):
                 continue
-            last = self._pending.get(number) or self._sent.get(number)
+            last = self._pending.get(key) or self._sent.get(key)
             if change is not None and last is not None and change.state.revision < last.state.revision:
                 continue  # read before the one that it has
-            if number in self._pending or _is_event(self._sent.get(number), change):
-                self._pending[number] = change
+            if key in self._pending or _is_event(self._sent.get(key), change):
+                self._pending[key] = change
                 self.wake.set()
 
     def take(self) -> list[SubnetChange]:
         """Return the events to send."""
         pending, self._pending = self._pending, {}
         events = []
-        for number, change in pending.items():
-            last = self._sent.pop(number, None)
+        for key, change in pending.items():
+            last = self._sent.pop(key, None)
             if change is not None:
-                self._sent[number] = change
+                self._sent[key] = change
             if not _is_event(last, change):
                 continue
             if change is not None:
@@ -63,16 +71,25 @@ class _Follower:
         return events
 
 
-class ChangeFeed:
-    """The change streams of one replica."""
+class _NetworkChanges:
+    """The subnets of one network that have changed since their changes were computed."""
+
+    def __init__(self, network: str) -> None:
+        self.network = network
+        self.numbers: dict[int, None] = {}
+        self.computing = False
+
+
+class ChangeFeeds:
+    """The change streams of one replica. Those of each network are computed on their own."""
 
     def __init__(self, store: LedgerStore, *, clock: LedgerClock) -> None:
         self._store = store
         self._clock = clock
         self._followers: dict[_Follower, None] = {}
         self._waiting: dict[_Follower, None] = {}
-        self._changed: dict[int, None] = {}
-        self._computing = self._stopped = False
+        self._changes: dict[str, _NetworkChanges] = {}
+        self._stopped = False
         self._unsubscribe: Callable[[], object] | None = None
 
     def stop(self) -> None:
@@ -82,16 +99,17 @@ class ChangeFeed:
             follower.wake.set()
 
     async def follow(
-        self, cluster: str, *, scope: TokenScope = EVERYTHING
+        self, cluster: str, *, network: str = "", scope: TokenScope = EVERYTHING
     ) -> AsyncGenerator[SubnetChange | None, None]:
-        """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat."""
-        follower = _Follower(cluster, scope)
+        """Yield the state of each subnet of a network or all, then its changes, for a cluster; None is a heartbeat."""
+        follower = _Follower(cluster, network, scope)
         self._add(follower)
         try:
-            follower.offer(await self._store.read(lambda repo: self._read(repo, None, (cluster,))))
+            follower.offer(await self._store.query(lambda repo: self._read_all(repo, follower)))
             while not self._stopped:
-                if self._changed and not self._computing:
-                    await self._compute()
+                changes = self._next(follower)
+                if changes is not None:
+                    await self._compute(changes)
                 if events := follower.take():
                     for event in events:
                         yield event
@@ -102,7 +120,7 @@ class ChangeFeed:
 
     async def _wait(self, follower: _Follower) -> bool:
         """Wait until there is something to do; returns False if nothing happened for a while."""
-        if self._stopped or (self._changed and not self._computing):
+        if self._stopped or self._next(follower) is not None:
             return True
         follower.wake.clear()
         self._waiting[follower] = None
@@ -114,48 +132,50 @@ class ChangeFeed:
         finally:
             self._waiting.pop(follower, None)
 
-    async def _compute(self) -> None:
-        """Read what has changed, once, for all followers."""
-        numbers, self._changed, self._computing = self._changed, {}, True
-        clusters = tuple(dict.fromkeys(follower.cluster for follower in self._followers))
+    def _next(self, follower: _Follower) -> _NetworkChanges | None:
+        """Return changes of a network that a follower waits for and that are not being computed."""
+        pending = (each for each in self._changes.values() if each.numbers and not each.computing)
+        return next((each for each in pending if follower.follows(each.network)), None)
+
+    async def _compute(self, changes: _NetworkChanges) -> None:
+        """Read what has changed in a network, once, for all its followers."""
+        numbers, changes.numbers, changes.computing = changes.numbers, {}, True
+        following = [each for each in self._followers if each.follows(changes.network)]
+        clusters = tuple(dict.fromkeys(follower.cluster for follower in following))
         try:
-            changes = await self._store.read(lambda repo: self._read(repo, numbers, clusters))
+            read = await self._store.read(
+                lambda repo: _read(repo, numbers, clusters, time=self._clock.now(repo)), network=changes.network
+            )
             for follower in self._followers:
+                if not follower.follows(changes.network):
+                    continue
                 if follower.cluster in clusters:
-                    follower.offer(changes)
+                    follower.offer(read)
                 else:  # it came meanwhile, and may have read before this change
-                    self._changed.update(numbers)
+                    changes.numbers.update(numbers)
         except BaseException:
-            self._changed = numbers | self._changed
+            changes.numbers = numbers | changes.numbers
             raise
         finally:
-            self._computing = False
-            self._wake_one()
+            changes.computing = False
+            self._wake_one(changes)
 
-    def _read(self, repo: Repository, numbers: Iterable[int] | None, clusters: Sequence[str]) -> _Changes:
-        """Return these subnets, or all."""
-        if numbers is None:
-            numbers = [row.number for row in repo.subnets()]
-        return {number: self._read_one(repo, number, clusters) for number in numbers}
+    def _read_all(self, repo: Repository, follower: _Follower) -> _Changes:
+        numbers = [row.number for row in repo.subnets() if follower.follows(row.spec.network)]
+        return _read(repo, numbers, (follower.cluster,), time=self._clock.now(repo))
 
-    def _read_one(self, repo: Repository, number: int, clusters: Sequence[str]) -> Mapping[str, SubnetChange] | None:
-        try:
-            row = repo.subnet_by_number(number)
-        except LookupError:  # deleted
-            return None
-        subnet = SubnetTransaction(repo, row, time=self._clock.now(repo))
-        state = subnet.state
-        return {each: SubnetChange(state=state, servable=tuple(subnet.servable(each))) for each in clusters}
+    def _on_change(self, network: str, numbers: Sequence[int]) -> None:
+        changes = self._changes.setdefault(network, _NetworkChanges(network))
+        changes.numbers.update(dict.fromkeys(numbers))
+        self._wake_one(changes)
 
-    def _on_change(self, numbers: Sequence[int]) -> None:
-        self._changed.update(dict.fromkeys(numbers))
-        self._wake_one()
-
-    def _wake_one(self) -> None:
-        if self._changed and not self._computing:
+    def _wake_one(self, changes: _NetworkChanges) -> None:
+        """Wake one follower to compute the changes of a network."""
+        if changes.numbers and not changes.computing:
             for follower in self._waiting:
-                follower.wake.set()
-                break
+                if follower.follows(changes.network):
+                    follower.wake.set()
+                    break
 
     def _add(self, follower: _Follower) -> None:
         if self._unsubscribe is None:
@@ -167,8 +187,26 @@ class ChangeFeed:
         if self._unsubscribe and not self._followers:
             self._unsubscribe()
             self._unsubscribe = None
-            self._changed = {}
-        self._wake_one()
+            self._changes = {}
+        for changes in self._changes.values():
+            self._wake_one(changes)
+
+
+def _read(repo: Repository, numbers: Iterable[int], clusters: Sequence[str], *, time: float) -> _Changes:
+    """Return subnets as clusters see them."""
+    changes: dict[_Key, Mapping[str, SubnetChange] | None] = {}
+    for number in numbers:
+        try:
+            row = repo.subnet_by_number(number)
+        except LookupError:  # deleted
+            changes[repo.network, number] = None
+            continue
+        subnet = SubnetTransaction(repo, row, time=time)
+        state = subnet.state
+        changes[row.spec.network, number] = {
+            each: SubnetChange(state=state, servable=tuple(subnet.servable(each))) for each in clusters
+        }
+    return changes
 
 
 def _is_event(last: SubnetChange | None, change: SubnetChange | None) -> bool:

@@ -23,8 +23,13 @@ def changed_usage(usage: Mapping[str, ClusterUse], changes: Changes) -> dict[str
     return after
 
 
+def uncounted_networks(repo: Repository) -> list[str]:
+    """Return the networks with subnets whose row lacks the usage."""
+    return sorted({row.spec.network for row in repo.subnets() if row.usage is None})
+
+
 def count_missing(repo: Repository) -> None:
-    """Count the usage of every subnet whose row lacks it."""
+    """Count the usage of every subnet of a network whose row lacks it."""
     for row in repo.subnets():
         if row.usage is None:
             repo.put_subnet(replace(row, usage=_count(repo, row)))

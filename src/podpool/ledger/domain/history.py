@@ -14,7 +14,7 @@ from podpool.core.addresses import parse_address
 from podpool.core.errors import InvalidInput
 from podpool.ledger.admin_messages import AddressHistory, AllocationPeriod, PodReport, PodUsage, ReportedPodUsage
 from podpool.ledger.domain.ledger_time import timestamp
-from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.rows import AllocationEvent, AllocationPeriodRow, HistoryQuery, LedgerTimeRow, PodUsageRow
 from podpool.ledger.errors import Invalid
 from podpool.ledger.messages import SubnetName
@@ -40,6 +40,18 @@ def index_events(repo: Repository) -> bool:
     if rows:
         repo.mark_indexed(row.number for row in rows)
     return len(rows) == _EVENTS_PER_TRANSACTION
+
+
+async def index_all(store: LedgerStore, *, network: str | None = None) -> None:
+    """Index the events of one network or of all; those of earlier versions, which have no network, come first."""
+    for pending in await store.query(_unindexed_networks):
+        while network in (None, pending) or not pending:
+            if not await store.write(index_events, network=pending):
+                break
+
+
+def _unindexed_networks(repo: Repository) -> list[str]:
+    return repo.unindexed_networks()
 
 
 def trim(repo: Repository, *, before: float) -> bool:

@@ -75,9 +75,15 @@ def limits_of(repo: Repository, cluster: str, *, former: TokenLimits) -> TokenLi
     return newest.limits if newest else former
 
 
-def refresh_limits(repo: Repository, id_: str | None) -> None:
-    """Write the limits of a cluster whose tokens have changed, if it has a row."""
-    cluster = repo.cluster(id_) if id_ else None
+def networks_to_refresh(repo: Repository, id_: str) -> list[str]:
+    """Return the networks in which a cluster has a row with other limits than its tokens."""
+    rows = [row for row in repo.clusters() if row.id == id_]
+    return [row.network for row in rows if row.limits != limits_of(repo, id_, former=row.limits)]
+
+
+def refresh_limits(repo: Repository, id_: str) -> None:
+    """Write the limits of a cluster whose tokens have changed, in one network."""
+    cluster = repo.cluster(id_)
     if cluster is not None:
         limits = limits_of(repo, cluster.id, former=cluster.limits)
         if limits != cluster.limits:

@@ -134,7 +134,7 @@ class _ReconcileBatch:
         if limits.max_addresses is None and limits.max_network_containers is None:
             return ClusterUse()
         found = []
-        for row in self._repo.subnets(network=name.network):
+        for row in self._repo.subnets():
             subnet = self._subnets.get(row.name)
             use = subnet.allocations.use(cluster.id) if subnet else (row.usage or {}).get(cluster.id, ClusterUse())
             found += [use] if row.name != name else []

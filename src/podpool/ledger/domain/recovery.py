@@ -65,10 +65,18 @@ def inventory_response(repo: Repository, inventory: Inventory, *, time: float) -
     return InventoryResponse(revision=repo.revision, results=tuple(results), conflicts=conflicts)
 
 
+def networks_awaiting(repo: Repository, cluster: str) -> list[str]:
+    """Return the networks that wait for a cluster's inventory; raises NotFound if there is none."""
+    networks = sorted({network for id_, network, _ in repo.pending_inventories() if id_ == cluster})
+    if not networks:
+        raise NotFound(f"no inventory of cluster {cluster} is pending", field="cluster")
+    return networks
+
+
 def excuse(repo: Repository, cluster: str, *, time: float) -> None:
     """Recover without a cluster's inventory. It sends one when it returns, which may then raise conflicts."""
     if not any(id_ == cluster for id_, *_ in repo.pending_inventories()):
-        raise NotFound(f"no inventory of cluster {cluster} is pending", field="cluster")
+        return
     repo.advance_revision()
     clear_pending_inventories(repo, cluster, time=time)
     repo.log(at=time, cluster=cluster, kind="excused", events=())

@@ -1,5 +1,8 @@
 """Storage as the domain sees it: the rows of one transaction (`Repository`) and the database around it (`LedgerStore`).
 
+Each network is a shard: it has its own revision, epoch, clusters with their terms, recovery, and writer. Transactions
+of two networks are independent. What belongs to no network, such as tokens, is written as network "".
+
 A transaction is a plain function of a `Repository`: it reads rows, decides, and writes rows back. The store runs it
 alone and returns when it is durable. Several transactions may share a commit; neighbouring batch transactions run as
 one. A transaction that raises changes nothing, and one that changed nothing costs no commit.
@@ -36,15 +39,22 @@ Membership = tuple[str, str, str]
 
 
 class Repository(Protocol):
-    """The rows, within one transaction. Every list has a fixed order."""
+    """The rows of one network, within one transaction; for network "" those of all. Every list has a fixed order."""
+
+    @property
+    def network(self) -> str:
+        """The network; "" for what belongs to none, and to read all networks."""
 
     @property
     def revision(self) -> int:
-        """Rises with each change of the database and never goes back, not even with a restore."""
+        """Rises with each change of the network and never goes back, not even with a restore."""
 
     @property
     def epoch(self) -> int:
-        """The number of restores that were detected."""
+        """The number of restores that were detected in the network."""
+
+    def networks(self) -> list[str]:
+        """Return all networks of the database by name: those that ever had a subnet."""
 
     def advance_revision(self, *, floor: int = 0) -> int:
         """Raise the revision by one, once for each transaction, or to a floor above that."""
@@ -53,7 +63,7 @@ class Repository(Protocol):
         """Raise the epoch."""
 
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
-        """Append one row to the event log, under the current revision."""
+        """Append one row to the network's event log, under the current revision."""
 
     # Ledger time
     def time_row(self) -> LedgerTimeRow:
@@ -63,8 +73,8 @@ class Repository(Protocol):
         """Store the ledger time."""
 
     # Clusters
-    def cluster(self, id_: str) -> ClusterRow | None:
-        """Return a cluster."""
+    def cluster(self, id_: str, *, network: str | None = None) -> ClusterRow | None:
+        """Return a cluster in the network, or in another one to read it."""
 
     def clusters(self) -> list[ClusterRow]:
         """Return all clusters."""
@@ -79,11 +89,11 @@ class Repository(Protocol):
     def subnet_by_number(self, number: int) -> SubnetRow:
         """Return a subnet by number, and lock it; raises LookupError if there is none."""
 
-    def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
+    def subnets(self) -> list[SubnetRow]:
         """Return subnets by network and name."""
 
-    def due(self, time: float) -> list[int]:
-        """Return the subnets whose timer has expired at this time."""
+    def due(self, time: float) -> list[tuple[str, int]]:
+        """Return the network and number of the subnets whose timer has expired at this time."""
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
         """Write a new subnet; returns it with its number."""
@@ -184,6 +194,9 @@ class Repository(Protocol):
         """Return the latest administrative calls, the latest first."""
 
     # History
+    def unindexed_networks(self) -> list[str]:
+        """Return the networks with events that the history lacks; "" comes first."""
+
     def unindexed_events(self, limit: int) -> list[EventRow]:
         """Return the oldest events that the history lacks, and lock them until the transaction ends."""
 
@@ -259,10 +272,10 @@ class Rollback(msgspec.Struct, frozen=True):
 
 
 Repair = Callable[[Repository, Rollback], None]
-"""Starts the recovery of a database that was rolled back."""
+"""Starts the recovery of a network that was rolled back."""
 
-Listener = Callable[[Sequence[int]], None]
-"""Called in the event loop with the subnets that a commit has changed."""
+Listener = Callable[[str, Sequence[int]], None]
+"""Called in the event loop with the network of a commit, and its subnets that the commit has changed."""
 
 
 class QueueState(msgspec.Struct, frozen=True):
@@ -276,19 +289,19 @@ class QueueState(msgspec.Struct, frozen=True):
 
 
 class LedgerStore(Protocol):
-    """A database with one writer."""
+    """A database. Each of its networks has one writer at a time; network "" is for what belongs to none."""
 
     async def begin(self, repair: Repair) -> None:
-        """Check for a rollback, now and after each reconnect, and repair the database if there was one."""
+        """Check for a rollback, now and after each reconnect, and repair the networks that were rolled back."""
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a transaction that may change rows; returns when that is durable."""
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
+        """Run a transaction that may change rows of a network; returns when that is durable."""
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a transaction that changes nothing."""
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
+        """Run a transaction that changes nothing, on the rows of a network."""
 
     async def query(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a long transaction that changes nothing, outside of the writer; it sees every earlier commit."""
+        """Run a long transaction on all networks that changes nothing; it waits for no writer, sees earlier commits."""
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""

@@ -17,9 +17,9 @@ def nc_state(
     allocations: Allocations, nc: NcRow, held: Iterable[AllocatedAddress] | None = None
 ) -> NetworkContainerState:
     """Return the addresses of an NC."""
-    quota = ""
+    quota, network = "", allocations.subnet.spec.network
     if nc.quota_shortage:
-        quota = address_reason(allocations.repo.cluster(nc.cluster), allocations.subnet.spec.network)
+        quota = address_reason(allocations.repo.cluster(nc.cluster, network=network), network)
     addresses = sorted(allocations.held(nc) if held is None else held, key=attrgetter("address"))
     return NetworkContainerState(
         nc_id=nc.id,

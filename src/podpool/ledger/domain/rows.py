@@ -205,9 +205,10 @@ class NcRow(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster: its term, its last request, and whether it has sent its inventory since the last restore."""
+    """A cluster in one network: its term, last request, and whether it sent its inventory since the last restore."""
 
     id: str
+    network: str = ""
     term: int = 0
     number: int = 0
     open: bool = True

@@ -17,11 +17,12 @@ from podpool.ledger import messages as m
 from podpool.ledger.admin_messages import PodReport, PodReportResponse
 from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
-from podpool.ledger.domain.change_feed import ChangeFeed
-from podpool.ledger.domain.cluster_usage import count_missing
+from podpool.ledger.domain.change_feed import ChangeFeeds
+from podpool.ledger.domain.cluster_usage import count_missing, uncounted_networks
 from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
-from podpool.ledger.domain.history import index_events, record_pods, trim
+from podpool.ledger.domain.history import index_all, record_pods, trim
 from podpool.ledger.domain.ledger_time import LedgerClock
+from podpool.ledger.domain.networks import KnownNetworks
 from podpool.ledger.domain.periodic_tasks import PeriodicTasks
 from podpool.ledger.domain.reconcile import reconcile
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
@@ -77,7 +78,10 @@ class UtilizationCache:
     async def get(self, name: m.SubnetName) -> m.Utilization:
         """Return the utilization of a subnet."""
         cached = self._entries.get(name)
-        value = cached.utilization if cached else await self._store.read(lambda repo: self._read(repo, name))
+        if cached:
+            value = cached.utilization
+        else:
+            value = await self._store.read(lambda repo: self._read(repo, name), network=name.network)
         if self._interval:
             self._entries[name] = _CachedUtilization(value, self._clock.boot())
         return value
@@ -90,7 +94,7 @@ class UtilizationCache:
         """Read every recently requested subnet again, in one transaction."""
         since = self._clock.boot() - _UTILIZATION_EXPIRY
         recent = {name: each.requested_at for name, each in self._entries.items() if each.requested_at > since}
-        values = await self._store.read(partial(self._read_all, names=recent)) if recent else {}
+        values = await self._store.query(partial(self._read_all, names=recent)) if recent else {}
         self._entries = {name: _CachedUtilization(value, recent[name]) for name, value in values.items()}
 
     def _read_all(self, repo: Repository, names: Collection[m.SubnetName]) -> dict[m.SubnetName, m.Utilization]:
@@ -112,7 +116,8 @@ class LedgerService:
         self._rng = rng
         self._settings = settings or LedgerSettings()
         self._utilization = UtilizationCache(store, clock=self._clock, interval=self._settings.utilization_refresh)
-        self._feed = ChangeFeed(store, clock=self._clock)
+        self._networks = KnownNetworks(store)
+        self._feeds = ChangeFeeds(store, clock=self._clock)
         self.tasks = PeriodicTasks()
         self.admin = AdminService(
             store,
@@ -124,14 +129,19 @@ class LedgerService:
         )
 
     async def start(self) -> None:
-        """Begin recovery if the database was rolled back."""
+        """Begin recovery of the networks that were rolled back."""
         await self._store.begin(self._recover)
         await self._store.write(self._clock.save)
-        await self._store.write(count_missing)
+        for network in await self._store.query(uncounted_networks):
+            await self._store.write(count_missing, network=network)
 
     def _recover(self, repo: Repository, rollback: Rollback) -> None:
+        if not repo.network:  # it has nothing that a caller could hold
+            repo.advance_revision(floor=rollback.revision)
+            return
         log.warning(
             "database is older than the last response, recovery started; see `podpool ledger recovery status`",
+            network=repo.network,
             revision=rollback.revision,
         )
         begin_recovery(repo, floor=rollback.revision, members=rollback.members, time=self._clock.now(repo))
@@ -149,14 +159,14 @@ class LedgerService:
 
     def stop(self) -> None:
         """End every stream; clients reconnect to another replica."""
-        self._feed.stop()
+        self._feeds.stop()
 
     async def run_due_timers(self) -> None:
         """Re-evaluate the subnets whose timer has expired: cooldowns, holds, notices."""
         if self._clock.save_due:
             await self._store.write(self._clock.save)
-        for number in await self._store.read(lambda repo: repo.due(self._clock.now(repo))):
-            reevaluation = self._store.write(partial(self._reevaluate_due, number=number))
+        for network, number in await self._store.query(lambda repo: repo.due(self._clock.now(repo))):
+            reevaluation = self._store.write(partial(self._reevaluate_due, number=number), network=network)
             await self.tasks.contain("timers", reevaluation, subnet=number)
 
     def _reevaluate_due(self, repo: Repository, number: int) -> None:
@@ -164,8 +174,7 @@ class LedgerService:
 
     async def maintain_history(self) -> None:
         """Index new events into the history and delete expired history, a little at a time."""
-        while await self._store.write(index_events):
-            pass
+        await index_all(self._store)
         while await self._store.write(self._trim):
             pass
 
@@ -173,18 +182,24 @@ class LedgerService:
         return trim(repo, before=self._clock.now(repo) - self._settings.history_retention)
 
     async def open_term(self, request: m.OpenTermRequest) -> m.Term:
-        """Issue a cluster's next term."""
-        term = await self._store.write(lambda repo: open_term(repo, request, time=self._clock.now(repo)))
-        fields = {"term": term.term, "inventory_required": term.inventory_required}
+        """Issue a cluster's next term in a network."""
+        network = await self._networks.existing(request.network)
+        transaction = partial(self._open_term, request=request)
+        term = await self._store.write(transaction, network=network)
+        fields = {"network": network, "term": term.term, "inventory_required": term.inventory_required}
         log.info("controller leader registered, earlier leaders are fenced", cluster=request.cluster, **fields)
         return term
 
+    def _open_term(self, repo: Repository, request: m.OpenTermRequest) -> m.Term:
+        return open_term(repo, request, time=self._clock.now(repo))
+
     async def reconcile(self, request: m.ReconcileRequest) -> m.ReconcileResponse:
-        """Bring NCs to their desired state."""
+        """Bring NCs of a network to their desired state."""
         scope = current_scope()
         permitted = within_scope(request, scope)
-        response = await self._write(BatchTransaction(self._reconcile, permitted, weight=len(permitted.items)))
-        return with_refusals(response, request.items, scope)
+        network = await self._networks.existing(request.network)
+        transaction = BatchTransaction(self._reconcile, permitted, weight=len(permitted.items))
+        return with_refusals(await self._write(transaction, network=network), request.items, scope)
 
     def _reconcile(
         self, repo: Repository, requests: Sequence[m.ReconcileRequest]
@@ -196,7 +211,7 @@ class LedgerService:
         return PodReportResponse(count=await self._store.write(lambda repo: record_pods(repo, report)))
 
     async def apply_inventory(self, inventory: m.Inventory) -> m.InventoryResponse:
-        """Apply a cluster's inventory, if it is required."""
+        """Apply a cluster's inventory of a network, if it is required."""
 
         def transaction(repo: Repository) -> m.InventoryResponse | LedgerError:
             now, term, seen = self._clock.now(repo), inventory.term, inventory.known_revision
@@ -207,15 +222,19 @@ class LedgerService:
                 apply_inventory(repo, inventory, cluster, time=now)
             return inventory_response(repo, inventory, time=now)
 
-        return await self._write(LargeTransaction(transaction, weight=len(inventory.network_containers)))
+        network = await self._networks.existing(inventory.network)
+        return await self._write(
+            LargeTransaction(transaction, weight=len(inventory.network_containers)), network=network
+        )
 
-    async def network_containers(self, cluster: str) -> m.NetworkContainerList:
-        """Return the open NCs of a cluster."""
+    async def network_containers(self, cluster: str, *, network: str | None = None) -> m.NetworkContainerList:
+        """Return the open NCs of a cluster, in one network or all."""
 
         def transaction(repo: Repository) -> m.NetworkContainerList:
             now = self._clock.now(repo)
             allocations = {row.number: Allocations(repo, row, time=now) for row in repo.subnets()}
-            records = [nc_record(allocations[nc.subnet], nc) for nc in repo.ncs(cluster)]
+            shown = ((allocations[nc.subnet], nc) for nc in repo.ncs(cluster))
+            records = [nc_record(own, nc) for own, nc in shown if network in (None, own.subnet.name.network)]
             return m.NetworkContainerList(revision=repo.revision, network_containers=tuple(records))
 
         return await self._store.query(transaction)
@@ -236,22 +255,25 @@ class LedgerService:
     async def subnet(self, name: m.SubnetName) -> m.SubnetState:
         """Return one subnet."""
         current_scope().check(name)
+        await self._networks.check_subnet(name)
         return await self._store.read(
-            lambda repo: subnet_state(repo, existing_subnet(repo, name), time=self._clock.now(repo))
+            lambda repo: subnet_state(repo, existing_subnet(repo, name), time=self._clock.now(repo)),
+            network=name.network,
         )
 
     async def utilization(self, name: m.SubnetName) -> list[m.Utilization]:
         """Return the utilization of a subnet."""
         current_scope().check(name)
+        await self._networks.check_subnet(name)
         return [await self._utilization.get(name)]
 
-    def changes(self, cluster: str) -> AsyncGenerator[m.SubnetChange | None, None]:
-        """Yield the state of each subnet, then its changes, for a cluster; None is a heartbeat."""
-        return self._feed.follow(cluster, scope=current_scope())
+    def changes(self, cluster: str, *, network: str = "") -> AsyncGenerator[m.SubnetChange | None, None]:
+        """Yield the state of each subnet of a network or all, then its changes, for a cluster; None is a heartbeat."""
+        return self._feeds.follow(cluster, network=network, scope=current_scope())
 
-    async def _write(self, transaction: Callable[[Repository], T | LedgerError]) -> T:
+    async def _write(self, transaction: Callable[[Repository], T | LedgerError], *, network: str) -> T:
         """Run a transaction that may return an error, so that its changes are committed nevertheless."""
-        result = await self._store.write(transaction)
+        result = await self._store.write(transaction, network=network)
         if isinstance(result, LedgerError):
             raise result
         return result

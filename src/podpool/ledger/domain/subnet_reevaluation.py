@@ -99,7 +99,8 @@ def cluster_shares(allocations: Allocations, waiters: Sequence[Waiter]) -> dict[
     clusters = {waiter.cluster for waiter in waiters}
     if len(clusters) < 2:
         return {}
-    rows = {cluster: allocations.repo.cluster(cluster) for cluster in clusters}
+    network = allocations.subnet.spec.network
+    rows = {cluster: allocations.repo.cluster(cluster, network=network) for cluster in clusters}
     return {
         cluster: ClusterShare(allocations.use(cluster).held, row.limits.priority if row else 1)
         for cluster, row in rows.items()

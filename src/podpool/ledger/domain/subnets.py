@@ -34,6 +34,14 @@ def existing_subnet(repo: Repository, name: SubnetName) -> SubnetRow:
     return row
 
 
+def check_names(spec: SubnetSpec) -> None:
+    """Check the names of a new subnet: they are used in Kubernetes names, label values and URL paths."""
+    for field, text in (("network", spec.network), ("name", spec.name)):
+        if not 0 < len(text) <= _MAX_NAME_LENGTH or not set(text) <= _NAME_CHARACTERS or text.strip("-") != text:
+            rule = f"use at most {_MAX_NAME_LENGTH} lower-case letters, digits and dashes, no dash at either end"
+            raise Invalid(str(InvalidInput(field, text, rule)), field=field)
+
+
 def create_subnet(repo: Repository, spec: SubnetSpec, *, time: float) -> SubnetRow:
     """Create a subnet; if it exists with the same spec, return it."""
     try:
@@ -149,7 +157,7 @@ def _usage(allocations: Allocations, cluster: str, ncs: Sequence[NcRow]) -> Clus
 
 
 def _reject_overlap(repo: Repository, row: SubnetRow) -> None:
-    for other in repo.subnets(network=row.spec.network):
+    for other in repo.subnets():
         theirs = row.layout.overlaps(other.layout) if other.number != row.number else None
         if theirs is not None:
             raise Conflict(f"{row.layout} overlaps {theirs} of subnet {other.name}", field="cidr")
@@ -157,8 +165,6 @@ def _reject_overlap(repo: Repository, row: SubnetRow) -> None:
 
 def _checked(spec: SubnetSpec) -> SubnetRow:
     """Check every field of a spec; returns the row of the new subnet."""
-    _check_name("network", spec.network)
-    _check_name("name", spec.name)
     shared = set(spec.__struct_fields__) & set(Settings.__struct_fields__)
     Settings(**{name: getattr(spec, name) for name in shared})
     if spec.cooldown_roomy > MAX_COOLDOWN:
@@ -166,10 +172,3 @@ def _checked(spec: SubnetSpec) -> SubnetRow:
     subnet_layout(spec.cidr, spec.gateway, spec.excluded_ranges)
     row = SubnetRow(number=0, spec=spec, usage={})
     return replace(row, totals=(0,) * len(scaler_ladder(row)))
-
-
-def _check_name(field: str, text: str) -> None:
-    """Check a name: it is used in Kubernetes names, label values and URL paths."""
-    if not 0 < len(text) <= _MAX_NAME_LENGTH or not set(text) <= _NAME_CHARACTERS or text.strip("-") != text:
-        rule = f"use at most {_MAX_NAME_LENGTH} lower-case letters, digits and dashes, no dash at either end"
-        raise InvalidInput(field, text, rule)

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from podpool.ledger.admin_messages import CreateTokenRequest, RotateTokenRequest, TokenInfo
 from podpool.ledger.domain.ledger_time import timestamp
-from podpool.ledger.domain.quota import check_limits, refresh_limits
+from podpool.ledger.domain.quota import check_limits
 from podpool.ledger.domain.repository import Repository
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.domain.token_scope import check_entries
@@ -125,6 +125,15 @@ def revoke_token(repo: Repository, name: str, *, time: float) -> TokenInfo:
     return token_info(repo, max(revoked, key=lambda row: (row.created_at, row.id)), time=time)
 
 
+def retire_tokens_and_pods(repo: Repository, cluster: str, *, time: float) -> int:
+    """Revoke the tokens of a destroyed cluster, and end its Pods; returns how many tokens."""
+    repo.end_pod_usages(cluster, until=time)  # so that they are trimmed with the history
+    revoked = [row for row in repo.tokens() if row.cluster == cluster and not row.revoked]
+    for token in revoked:
+        _put(repo, replace(token, revoked=True), "revoked", time=time)
+    return len(revoked)
+
+
 def bind_token(repo: Repository, id_: str, cluster: str, *, time: float) -> TokenRow:
     """Bind a token to a cluster on its first use."""
     row = repo.token(id_) or _NO_TOKEN
@@ -201,7 +210,6 @@ def _add(repo: Repository, row: TokenRow, change: str, *, secret: str, time: flo
 def _put(repo: Repository, row: TokenRow, change: str, *, time: float) -> None:
     repo.advance_revision()
     repo.put_token(row)
-    refresh_limits(repo, row.cluster)
     repo.log(at=time, cluster=row.cluster or "", kind=f"token {row.name} {change}", events=())
 
 

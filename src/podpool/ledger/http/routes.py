@@ -112,18 +112,22 @@ ROUTES: tuple[Route, ...] = (
     ),
     Route(
         "GET /v1/network-containers",
-        "List the open network containers of a cluster",
+        "List the open network containers of a cluster, in one network or all",
         m.NetworkContainerList,
-        lambda ledger, parameters, _: ledger.network_containers(parameters["cluster"]),
+        lambda ledger, parameters, _: ledger.network_containers(
+            parameters["cluster"], network=parameters.get("network")
+        ),
         query=("cluster",),
+        optional=("network",),
         access=Access.OWN_CLUSTER,
     ),
     Route(
         "GET /v1/changes",
-        "Stream the state of all subnets and their changes, with the network containers that can be served",
+        "Stream the state of all subnets, or of one network's, and their changes, with who can be served",
         m.SubnetChange,
-        lambda ledger, parameters, _: ledger.changes(parameters["cluster"]),
+        lambda ledger, parameters, _: ledger.changes(parameters["cluster"], network=parameters.get("network", "")),
         query=("cluster",),
+        optional=("network",),
         access=Access.OWN_CLUSTER,
         stream=True,
     ),

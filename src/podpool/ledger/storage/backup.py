@@ -18,16 +18,16 @@ from podpool.ledger.errors import Invalid
 KIND = "podpool ledger backup"
 
 TABLES: Mapping[str, tuple[str, ...]] = {
-    "ledger": ("one", "revision", "epoch"),
+    "shard": ("network", "revision", "epoch"),
     "ledger_time": ("one", "row"),
-    "cluster": ("id", "row"),
+    "cluster": ("network", "id", "row"),
     "subnet": ("number", "network", "name", "due", "row"),
     "network_container": (
         *("number", "id", "cluster", "subnet", "node", "node_uid"),
         *("closed", "third_party", "pod_short_since", "buffer_short_since", "row"),
     ),
     "block": ("subnet", "number", "ready", "slots"),
-    "event": ("number", "revision", "at", "cluster", "kind", "events", "unindexed"),
+    "event": ("number", "revision", "at", "cluster", "kind", "events", "unindexed", "network"),
     "membership": ("cluster", "network", "subnet"),
     "pending_inventory": ("network", "subnet", "cluster"),
     "ownership_conflict": ("subnet", "address", "holder", "claimant", "grant"),

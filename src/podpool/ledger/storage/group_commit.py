@@ -46,6 +46,8 @@ class TransactionResult(msgspec.Struct, Generic[T]):
         return cast("T", self.value)
 
 
+NetworkTransaction = tuple[str, Transaction]
+"""A transaction and its network."""
 RunAtomically = Callable[[Callable[[Repository], Sequence[object]]], Sequence[object]]
 """Runs a function on the repository; one that raises leaves no change."""
 
@@ -83,6 +85,7 @@ class Job(msgspec.Struct, frozen=True):
     """A transaction, and the future of its caller."""
 
     transaction: Transaction
+    network: str
     loop: asyncio.AbstractEventLoop
     future: "asyncio.Future[object]"
 
@@ -124,10 +127,10 @@ class JobQueue:
         """The state for metrics."""
         return QueueState(len(self._jobs), self._dropped, self._refused)
 
-    async def run(self, transaction: Callable[[Repository], T]) -> T:
+    async def run(self, transaction: Callable[[Repository], T], *, network: str) -> T:
         """Queue a transaction and wait for its commit, until the deadline of the request."""
         loop, deadline = asyncio.get_running_loop(), current_deadline()
-        job = Job(transaction, loop, loop.create_future())
+        job = Job(transaction, network, loop, loop.create_future())
         self._add(job)
         self._wake()
         try:
@@ -172,7 +175,7 @@ class JobQueue:
 
 
 class ChangeListeners:
-    """The listeners that are called with the subnets that a commit changed."""
+    """The listeners that are called with the network of a commit and the subnets that it changed."""
 
     def __init__(self) -> None:
         self._listeners: dict[int, tuple[asyncio.AbstractEventLoop | None, Listener]] = {}
@@ -184,13 +187,13 @@ class ChangeListeners:
         self._listeners[id_] = (loop, listener)
         return partial(self._listeners.pop, id_, None)
 
-    def notify(self, changed: Sequence[int]) -> None:
+    def notify(self, network: str, changed: Sequence[int]) -> None:
         """Call all listeners, unless no subnet changed."""
         for loop, listener in list(self._listeners.values()) if changed else ():
             if loop is None:
-                listener(changed)
+                listener(network, changed)
             else:
-                call_in_loop(loop, listener, changed)
+                call_in_loop(loop, listener, network, changed)
 
 
 def call_in_loop(loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object) -> None:

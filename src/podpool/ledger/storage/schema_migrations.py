@@ -7,15 +7,18 @@ from importlib.resources.abc import Traversable
 from podpool import __version__
 from podpool.ledger.errors import Invalid
 
+_SHARDS = 7
+"""The version that made each network a shard."""
+
 
 def migration_scripts(dialect: str) -> list[str]:
     """Return the migration scripts of a database in order. The same number creates the same tables in both."""
     return [each.read_text() for each in _migration_files(dialect)]
 
 
-def row_conversions(dialect: str, *, since: int) -> list[str]:
-    """Return the scripts after a version that convert rows. They can be repeated, on the rows of an older backup."""
-    return [each.read_text() for each in _migration_files(dialect)[since:] if each.name.endswith("_rows.sql")]
+def revision_table(version: int) -> str:
+    """Return the table with the revision in a version of the tables; it has a row from the beginning."""
+    return "shard" if version >= _SHARDS else "ledger"
 
 
 def check_layout(version: int, *, tables: Collection[str]) -> None:

@@ -5,7 +5,7 @@ CREATE INDEX allocation_period_open ON allocation_period (network, address) WHER
 CREATE INDEX allocation_period_until ON allocation_period (until) WHERE until IS NOT NULL;
 CREATE INDEX block_ready ON block (subnet, ready, number) WHERE ready IS NOT NULL;
 CREATE INDEX event_revision ON event (revision);
-CREATE INDEX event_unindexed ON event (number) WHERE unindexed;
+CREATE INDEX event_unindexed ON event (network, number) WHERE unindexed;
 CREATE UNIQUE INDEX network_container_node ON network_container (cluster, node, node_uid, subnet) WHERE NOT closed;
 CREATE INDEX network_container_subnet ON network_container (subnet, number) WHERE NOT closed;
 CREATE INDEX network_container_third_party ON network_container (subnet, number) WHERE third_party;
@@ -47,8 +47,10 @@ CREATE TABLE block (
   PRIMARY KEY (subnet, number)
 ) STRICT;
 CREATE TABLE cluster (
-  id TEXT PRIMARY KEY,
-  row TEXT NOT NULL
+  network TEXT NOT NULL,
+  id TEXT NOT NULL,
+  row TEXT NOT NULL,
+  PRIMARY KEY (network, id)
 ) STRICT, WITHOUT ROWID;
 CREATE TABLE event (
   number INTEGER PRIMARY KEY,
@@ -57,12 +59,7 @@ CREATE TABLE event (
   cluster TEXT NOT NULL,
   kind TEXT NOT NULL,
   events TEXT NOT NULL
-, unindexed INTEGER NOT NULL DEFAULT 1) STRICT;
-CREATE TABLE ledger (
-  one INTEGER PRIMARY KEY CHECK (one = 1),
-  revision INTEGER NOT NULL,
-  epoch INTEGER NOT NULL
-) STRICT;
+, unindexed INTEGER NOT NULL DEFAULT 1, network TEXT NOT NULL DEFAULT '') STRICT;
 CREATE TABLE ledger_time (
   one INTEGER PRIMARY KEY CHECK (one = 1),
   row TEXT NOT NULL
@@ -111,6 +108,11 @@ CREATE TABLE pod_usage (
   until REAL, node TEXT NOT NULL DEFAULT '',
   PRIMARY KEY (network, address, cluster, uid)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE shard (
+  network TEXT PRIMARY KEY,
+  revision INTEGER NOT NULL,
+  epoch INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 CREATE TABLE sqlite_sequence(name,seq);
 CREATE TABLE subnet (
   number INTEGER PRIMARY KEY,
@@ -124,4 +126,4 @@ CREATE TABLE token (
   id TEXT PRIMARY KEY,
   row TEXT NOT NULL
 ) STRICT, WITHOUT ROWID;
-PRAGMA user_version=6;
+PRAGMA user_version=7;

@@ -1,7 +1,7 @@
 """Writes the changes of a row cache in one statement, and refreshes a cache with the changes of other replicas.
 
-The statement is a transaction of its own, or the last of one. It does nothing at all if another replica has written
-since the cache was read: every part of it depends on the update of the ledger row by its commit token.
+The statement is a transaction of its own, or the last of one. It does nothing at all if another replica has written to
+the network since the cache was read: every part of it depends on the update of the network's row by its commit token.
 """
 
 from collections.abc import Iterable, Sequence
@@ -18,7 +18,7 @@ from podpool.ledger.storage.postgres.repository import (
     refresh_ncs,
     refresh_subnets,
 )
-from podpool.ledger.storage.postgres.row_cache import CachedTable, LedgerRow, RowCache
+from podpool.ledger.storage.postgres.row_cache import CachedTable, RowCache, ShardRow
 
 if TYPE_CHECKING:
     from asyncpg import Connection
@@ -27,7 +27,7 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 _MAX_CHANGES = 256
-"""Commits in table `change`; a replica that is further behind reads everything again."""
+"""Commits of a network in table `network_commit`; a replica that is further behind reads everything again."""
 _MAX_CHANGED_KEYS = 2_000
 """Rows of a commit that are listed one by one."""
 
@@ -35,29 +35,29 @@ CHANNEL = "podpool"
 """The NOTIFY channel for changed subnets."""
 
 _WRITE = """
-WITH ledger_row AS (
-  UPDATE ledger SET revision = $2, epoch = $3, commit_token = $4, commits = $5, last_subnet = $6, last_nc = $7,
-    system_identifier = $8, timeline = $9
-  WHERE commit_token = $1 RETURNING 1
+WITH shard_row AS (
+  UPDATE shard SET revision = $3, epoch = $4, commit_token = $5, commits = $6, last_nc = $7, reserved_nc = $8,
+    system_identifier = $9, timeline = $10
+  WHERE network = $2 AND commit_token = $1 RETURNING 1
 ), changes AS (
-  INSERT INTO commit_change (number, commit_token, changed_keys) SELECT $5, $4, $10 FROM ledger_row
+  INSERT INTO network_commit (network, number, commit_token, changed_keys) SELECT $2, $6, $5, $11 FROM shard_row
 ), trimmed AS (
-  DELETE FROM commit_change WHERE number = $5 - $11
+  DELETE FROM network_commit WHERE network = $2 AND number = $6 - $12
 ), clusters AS (
-  INSERT INTO cluster (id, row)
-  SELECT new.* FROM ledger_row, unnest($12::text[], $13::text[]) AS new
-  ON CONFLICT (id) DO UPDATE SET row = excluded.row
+  INSERT INTO cluster (network, id, row)
+  SELECT $2, new.* FROM shard_row, unnest($13::text[], $14::text[]) AS new
+  ON CONFLICT (network, id) DO UPDATE SET row = excluded.row
 ), subnets AS (
   INSERT INTO subnet (number, network, name, due, row)
   SELECT new.*
-  FROM ledger_row, unnest($14::bigint[], $15::text[], $16::text[], $17::double precision[], $18::text[]) AS new
+  FROM shard_row, unnest($15::bigint[], $16::text[], $17::text[], $18::double precision[], $19::text[]) AS new
   ON CONFLICT (number) DO UPDATE SET due = excluded.due, row = excluded.row
 ), network_containers AS (
   INSERT INTO network_container
     (number, id, cluster, subnet, node, node_uid, closed, third_party, pod_short_since, buffer_short_since, row)
   SELECT number, id, cluster, subnet, node, node_uid, closed::integer, (inferred IS NOT NULL)::integer, pod_short_since,
     buffer_short_since, new.row
-  FROM ledger_row, unnest($19::text[]) AS new (row), json_to_record(new.row::json) AS fields (
+  FROM shard_row, unnest($20::text[]) AS new (row), json_to_record(new.row::json) AS fields (
     number bigint, id text, cluster text, subnet bigint, node text, node_uid text, closed boolean, inferred json,
     pod_short_since double precision, buffer_short_since double precision
   )
@@ -66,17 +66,17 @@ WITH ledger_row AS (
     pod_short_since = excluded.pod_short_since, buffer_short_since = excluded.buffer_short_since, row = excluded.row
 ), blocks AS (
   INSERT INTO block (subnet, number, ready, slots)
-  SELECT new.* FROM ledger_row, unnest($20::bigint[], $21::bigint[], $22::bigint[], $23::bytea[]) AS new
+  SELECT new.* FROM shard_row, unnest($21::bigint[], $22::bigint[], $23::bigint[], $24::bytea[]) AS new
   ON CONFLICT (subnet, number) DO UPDATE SET ready = excluded.ready, slots = excluded.slots
 ), events AS (
-  INSERT INTO event (revision, at, cluster, kind, events)
-  SELECT new.*
-  FROM ledger_row, unnest($24::bigint[], $25::double precision[], $26::text[], $27::text[], $28::text[]) AS new
+  INSERT INTO event (network, revision, at, cluster, kind, events)
+  SELECT $2, new.*
+  FROM shard_row, unnest($25::bigint[], $26::double precision[], $27::text[], $28::text[], $29::text[]) AS new
 ), members AS (
   INSERT INTO membership (cluster, network, subnet)
-  SELECT new.* FROM ledger_row, unnest($29::text[], $30::text[], $31::text[]) AS new
+  SELECT new.* FROM shard_row, unnest($30::text[], $31::text[], $32::text[]) AS new
 )
-SELECT CASE WHEN $32::text <> '' THEN pg_notify($33, $32)::text END FROM ledger_row
+SELECT CASE WHEN $33::text <> '' THEN pg_notify($34, $33)::text END FROM shard_row
 """
 
 
@@ -96,9 +96,9 @@ async def write_changes(
 ) -> bool:
     """Write the changes with a new commit token; returns False if another replica has written in between."""
     cache = repo.cache
-    before = cache.ledger.commit_token
-    after = replace(cache.ledger, commit_token=commit_token, commits=cache.ledger.commits + 1)
-    cache.ledger = after  # the next group starts from it
+    before = cache.shard.commit_token
+    after = replace(cache.shard, commit_token=commit_token, commits=cache.shard.commits + 1)
+    cache.shard = after  # the next group starts from it
     found = await connection.fetchrow(
         _WRITE,
         before,
@@ -117,13 +117,14 @@ async def write_changes(
     return found is not None
 
 
-async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) -> bool:
+async def refresh(connection: "Connection", cache: RowCache, shard: ShardRow) -> bool:
     """Read what other replicas have written since the cache was current; returns False if that is not known."""
-    statement = "SELECT commit_token, changed_keys FROM commit_change WHERE number >= $1 ORDER BY number"
-    found = await connection.fetch(statement, cache.ledger.commits)
-    if len(found) != ledger.commits - cache.ledger.commits + 1:
+    condition = "network = $1 AND number >= $2 ORDER BY number"
+    statement = f"SELECT commit_token, changed_keys FROM network_commit WHERE {condition}"  # noqa: S608  our own names
+    found = await connection.fetch(statement, shard.network, cache.shard.commits)
+    if len(found) != shard.commits - cache.shard.commits + 1:
         return False
-    if found[0]["commit_token"] != cache.ledger.commit_token:
+    if found[0]["commit_token"] != cache.shard.commit_token:
         return False
     changes = [msgspec.json.decode(row["changed_keys"], type=ChangedKeys) for row in found[1:]]
     if any(change.everything for change in changes):
@@ -135,14 +136,14 @@ async def refresh(connection: "Connection", cache: RowCache, ledger: LedgerRow) 
     blocks = dict.fromkeys(block for change in changes for block in change.blocks)
     if blocks:
         await refresh_blocks(connection, cache, list(blocks))
-    cache.ledger, cache.time_row = ledger, None
+    cache.shard, cache.time.row = shard, None
     return True
 
 
 def _changed_keys(repo: PostgresRepository) -> ChangedKeys:
     cache = repo.cache
     keys = ChangedKeys(
-        clusters=tuple(cache.clusters.dirty),
+        clusters=tuple(id_ for _, id_ in cache.clusters.dirty),
         subnets=tuple(cache.subnets.dirty),
         ncs=tuple(cache.ncs.dirty),
         blocks=tuple(cache.blocks.dirty),

@@ -95,8 +95,8 @@ class HistoryBuffer(msgspec.Struct):
             rows[:] = [row for row in rows if row.nc_id != nc_id]
 
 
-class LedgerLockRequired(BaseException):
-    """A statement that writes immediately needs the lock of the ledger row.
+class ShardLockRequired(BaseException):
+    """A statement that writes immediately needs the lock of the network's row.
 
     Not an `Exception`, so that no handler of the transaction catches it.
     """
@@ -124,6 +124,9 @@ class PostgresHistory:
         return tokens.rows[id_]
 
     def tokens(self) -> list[TokenRow]:
+        if self.network:  # they are written as network "", so the cache of a network would not learn of changes
+            rows = self._fetch_all("SELECT row FROM token ORDER BY id")
+            return [_token_decoder.decode(row["row"]) for row in rows]
         for found in self._fetch_all("SELECT id, row FROM token"):
             self.cache.tokens.load(found["id"], _token_decoder.decode(found["row"]))
         return sorted(self.cache.tokens.existing(), key=lambda row: row.id)
@@ -151,9 +154,18 @@ class PostgresHistory:
         found = self._fetch_all("SELECT * FROM audit_log ORDER BY number DESC LIMIT $1", limit)
         return [AuditRow(**dict(row)) for row in found]
 
+    @property
+    def network(self) -> str:
+        return self.cache.shard.network
+
+    def unindexed_networks(self) -> list[str]:
+        found = self._fetch_all("SELECT DISTINCT network FROM event WHERE unindexed = 1 ORDER BY network")
+        return [network for (network,) in found]
+
     def unindexed_events(self, limit: int) -> list[EventRow]:
-        statement = "SELECT number, at, cluster, events FROM event WHERE unindexed = 1 ORDER BY number LIMIT $1"
-        found = self._fetch_all(statement, limit)
+        condition = "network = $1 AND unindexed = 1 ORDER BY number LIMIT $2"
+        statement = f"SELECT number, at, cluster, events FROM event WHERE {condition}"  # noqa: S608  our own names
+        found = self._fetch_all(statement, self.network, limit)
         events = [EventRow(**{**dict(row), "events": _events_decoder.decode(row["events"])}) for row in found]
         self._prefetch(events)
         return events
@@ -283,7 +295,7 @@ class PostgresHistory:
 
     def _require_lock(self) -> None:
         if not self._locked:
-            raise LedgerLockRequired
+            raise ShardLockRequired
 
     def _create_savepoint(self) -> None:
         if not self.has_savepoint:

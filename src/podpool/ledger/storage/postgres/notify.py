@@ -1,10 +1,11 @@
-"""LISTEN/NOTIFY: each commit notifies all replicas of the subnets that it changed.
+"""LISTEN/NOTIFY: each commit notifies all replicas of its network and the subnets that it changed.
 
 It uses its own connection, which is reopened when it is lost; listeners are then called with all subnets.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -25,6 +26,9 @@ _MAX_PAYLOAD = 7_000
 """PostgreSQL accepts 8,000 bytes."""
 _MAX_PENDING = 10_000
 
+_Changed = Mapping[str, set[int]]
+"""Subnets by network."""
+
 
 class NotificationListener:
     """Passes on notifications of other replicas, and builds the payload of our own."""
@@ -35,12 +39,12 @@ class NotificationListener:
         self._replica = f"{replica:016x}"
         self._task: asyncio.Task[None] | None = None
 
-    def payload(self, changed: Sequence[int]) -> str:
+    def payload(self, network: str, changed: Sequence[int]) -> str:
         """Return the payload for a commit of this replica; empty if no subnet changed."""
         if not changed:
             return ""
         numbers = ",".join(map(str, changed))
-        return f"{self._replica} {numbers if len(numbers) < _MAX_PAYLOAD else ''}"
+        return f"{self._replica} {network} {numbers if len(numbers) < _MAX_PAYLOAD else ''}"
 
     def start(self) -> None:
         """Start listening, unless it has started."""
@@ -72,17 +76,20 @@ class NotificationListener:
             while not pending.closed:
                 await pending.event.wait()
                 changed = pending.take()
-                self._listeners.notify(await _all_subnets(connection) if changed is None else changed)
+                changed = await _all_subnets(connection) if changed is None else changed
+                for network, numbers in changed.items():
+                    self._listeners.notify(network, sorted(numbers))
         finally:
             connection.terminate()
 
     def _add(self, pending: "_Pending", payload: object) -> None:
         """Add what a notification says; of one that is not podpool's, that any subnet may have changed."""
-        replica, _, numbers = str(payload).partition(" ")
+        replica, _, rest = str(payload).partition(" ")
         if replica == self._replica:
             return  # listeners were called at the commit
+        network, _, numbers = rest.partition(" ")
         try:
-            pending.add([int(number) for number in numbers.split(",")] if numbers else None)
+            pending.add({network: {int(number) for number in numbers.split(",")}} if numbers else None)
         except ValueError:
             pending.add(None)
 
@@ -93,19 +100,20 @@ class _Pending:
     def __init__(self) -> None:
         self.event = asyncio.Event()
         self.closed = False
-        self._changed: set[int] = set()
+        self._changed: defaultdict[str, set[int]] = defaultdict(set)
         self._any = False
 
-    def add(self, changed: Sequence[int] | None) -> None:
+    def add(self, changed: _Changed | None) -> None:
         """Add subnets; None for all, as for more than are worth a list."""
-        self._changed.update(changed or ())
-        self._any = self._any or changed is None or len(self._changed) > _MAX_PENDING
+        for network, numbers in (changed or {}).items():
+            self._changed[network].update(numbers)
+        self._any = self._any or changed is None or sum(map(len, self._changed.values())) > _MAX_PENDING
         self.event.set()
 
-    def take(self) -> Sequence[int] | None:
+    def take(self) -> _Changed | None:
         """Return them, and begin anew; None for all."""
-        changed = None if self._any else sorted(self._changed)
-        self._changed, self._any = set(), False
+        changed = None if self._any else self._changed
+        self._changed, self._any = defaultdict(set), False
         self.event.clear()
         return changed
 
@@ -115,5 +123,8 @@ class _Pending:
         self.event.set()
 
 
-async def _all_subnets(connection: "Connection") -> list[int]:
-    return [row["number"] for row in await connection.fetch("SELECT number FROM subnet ORDER BY number")]
+async def _all_subnets(connection: "Connection") -> _Changed:
+    changed: defaultdict[str, set[int]] = defaultdict(set)
+    for network, number in await connection.fetch("SELECT network, number FROM subnet"):
+        changed[network].add(number)
+    return changed

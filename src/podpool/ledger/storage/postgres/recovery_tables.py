@@ -43,13 +43,15 @@ class PostgresRecovery(PostgresHistory):
         pending = [member for member in self.pending_inventories() if member[0] == cluster]
         if pending:
             self.invalidate_all = True
-            self._execute("DELETE FROM pending_inventory WHERE cluster = $1", cluster)
+            self._execute("DELETE FROM pending_inventory WHERE network = $1 AND cluster = $2", self.network, cluster)
         for member in pending:
             self.cache.pending_inventories.put(member, None)
 
     def conflicts(self) -> list[OwnershipConflictRow]:
         if self._mark_loaded("ownership_conflict"):
-            for row in self._fetch_all('SELECT subnet, address, holder, claimant, "grant" FROM ownership_conflict'):
+            columns = 'subnet, address, holder, claimant, "grant"'
+            statement = f"SELECT {columns} FROM ownership_conflict WHERE {self._own_subnet}"  # noqa: S608  our own names
+            for row in self._fetch_all(statement, self.network):
                 conflict = OwnershipConflictRow(**{**dict(row), "address": int(row["address"])})
                 self.cache.conflicts.load(_conflict_key(conflict), conflict)
         return sorted(self.cache.conflicts.existing(), key=_conflict_key)
@@ -75,6 +77,16 @@ class PostgresRecovery(PostgresHistory):
             self.cache.conflicts.put(_conflict_key(row), None)
         return len(deleted)
 
+    @property
+    def _own(self) -> str:
+        """A condition for rows with a network, which is parameter 1."""
+        return "network = $1" if self.network else "$1::text = ''"
+
+    @property
+    def _own_subnet(self) -> str:
+        """A condition for rows with a subnet; parameter 1 is the network."""
+        return "subnet IN (SELECT number FROM subnet WHERE network = $1)" if self.network else "$1::text = ''"
+
     def _mark_loaded(self, table: str) -> bool:
         first = table not in self.cache.loaded
         self.cache.loaded.add(table)
@@ -82,12 +94,14 @@ class PostgresRecovery(PostgresHistory):
 
     def _load_members(self) -> None:
         if self._mark_loaded("membership"):
-            for row in self._fetch_all("SELECT cluster, network, subnet FROM membership"):
+            statement = f"SELECT cluster, network, subnet FROM membership WHERE {self._own}"  # noqa: S608  our own names
+            for row in self._fetch_all(statement, self.network):
                 self.cache.members.load(tuple(row), True)  # noqa: FBT003  True: the row exists
 
     def _load_pending_inventories(self) -> None:
         if self._mark_loaded("pending_inventory"):
-            for row in self._fetch_all("SELECT cluster, network, subnet FROM pending_inventory"):
+            statement = f"SELECT cluster, network, subnet FROM pending_inventory WHERE {self._own}"  # noqa: S608  our own names
+            for row in self._fetch_all(statement, self.network):
                 self.cache.pending_inventories.load(tuple(row), True)  # noqa: FBT003  True: the row exists
 
 

@@ -35,6 +35,8 @@ _MAX_NC_LOOKUPS = 16
 """Lookups of single network containers of a cluster before all of them are read."""
 _ALL = 1 << 31
 """In place of a limit."""
+_RESERVED_NCS = 256
+"""Numbers that a network reserves for its network containers at once: none is used in two networks."""
 _MIN_BIGINT = -(1 << 63)
 
 
@@ -49,15 +51,19 @@ class PostgresRepository(PostgresRecovery):
 
     @property
     def revision(self) -> int:
-        return self.cache.ledger.revision
+        return self.cache.shard.revision
 
     @property
     def epoch(self) -> int:
-        return self.cache.ledger.epoch
+        return self.cache.shard.epoch
+
+    def networks(self) -> list[str]:
+        found = self._fetch_all("SELECT network FROM shard WHERE network <> '' AND revision > 0 ORDER BY network")
+        return [network for (network,) in found]
 
     def run_atomically(self, transaction: Callable[["PostgresRepository"], T]) -> T:
         """Run one transaction; one that raises leaves no change."""
-        ledger, events, changed, dirty = self.cache.ledger, len(self.events), dict(self.changed), self.dirty
+        shard, events, changed, dirty = self.cache.shard, len(self.events), dict(self.changed), self.dirty
         self._revision_advanced = self.has_savepoint = False
         try:
             result = transaction(self)
@@ -66,8 +72,8 @@ class PostgresRepository(PostgresRecovery):
             self.discard_buffer()
             for table in self.cache.tables:
                 table.rollback()
-            self.cache.ledger, self.changed, self.dirty = ledger, changed, dirty
-            self.cache.time_row = None
+            self.cache.shard, self.changed, self.dirty = shard, changed, dirty
+            self.cache.time.row = None
             del self.events[events:]
             if isinstance(error, Exception):  # otherwise the whole database transaction is rolled back
                 self._end_savepoint("ROLLBACK TO one; RELEASE one")
@@ -80,12 +86,12 @@ class PostgresRepository(PostgresRecovery):
 
     def advance_revision(self, *, floor: int = 0) -> int:
         if floor or not self._revision_advanced:
-            self._update_ledger(revision=max(self.revision + 1, floor))
+            self._update_shard(revision=max(self.revision + 1, floor))
             self._revision_advanced = True
         return self.revision
 
     def start_epoch(self) -> int:
-        self._update_ledger(epoch=self.epoch + 1)
+        self._update_shard(epoch=self.epoch + 1)
         return self.epoch
 
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
@@ -93,34 +99,36 @@ class PostgresRepository(PostgresRecovery):
         self.events.append((self.revision, at, cluster, kind, encode_row(events)))
 
     def time_row(self) -> LedgerTimeRow:
-        if self.cache.time_row is None:
+        if self.cache.time.row is None:
             found = self._fetch_one("SELECT row FROM ledger_time")
-            self.cache.time_row = _time_decoder.decode(found["row"]) if found else LedgerTimeRow()
-        return self.cache.time_row
+            self.cache.time.row = _time_decoder.decode(found["row"]) if found else LedgerTimeRow()
+        return self.cache.time.row
 
     def put_time_row(self, row: LedgerTimeRow) -> None:
         self._execute(
             "INSERT INTO ledger_time VALUES (1, $1) ON CONFLICT (one) DO UPDATE SET row = $1", encode_row(row)
         )
-        self.cache.time_row = row
+        self.cache.time.row = row
 
-    def cluster(self, id_: str) -> ClusterRow | None:
-        rows = self.cache.clusters
-        if id_ not in rows.rows:
-            found = self._fetch_one("SELECT row FROM cluster WHERE id = $1", id_)
-            rows.load(id_, _cluster_decoder.decode(found["row"]) if found else None)
-        return rows.rows[id_]
+    def cluster(self, id_: str, *, network: str | None = None) -> ClusterRow | None:
+        rows, key = self.cache.clusters, (self.network if network is None else network, id_)
+        if key not in rows.rows:
+            found = self._fetch_one("SELECT row FROM cluster WHERE network = $1 AND id = $2", *key)
+            rows.load(key, _cluster_decoder.decode(found["row"]) if found else None)
+        return rows.rows[key]
 
     def clusters(self) -> list[ClusterRow]:
-        for found in self._fetch_all("SELECT id, row FROM cluster"):
-            self.cache.clusters.load(found["id"], _cluster_decoder.decode(found["row"]))
-        return sorted(self.cache.clusters.existing(), key=lambda row: row.id)
+        for found in self._fetch_all(f"SELECT network, id, row FROM cluster WHERE {self._own}", self.network):  # noqa: S608  our own names
+            self.cache.clusters.load((found["network"], found["id"]), _cluster_decoder.decode(found["row"]))
+        return sorted(self.cache.clusters.existing(), key=lambda row: (row.id, row.network))
 
     def put_cluster(self, row: ClusterRow) -> None:
         self.dirty = True
-        self.cache.clusters.put(row.id, row)
+        self.cache.clusters.put((self.network, row.id), replace(row, network=self.network))
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
+        if self.network not in ("", name.network):
+            return None
         key = (name.network, name.name)
         if key not in self.cache.subnet_by_name:
             self.cache.subnet_by_name[key] = None
@@ -133,18 +141,18 @@ class PostgresRepository(PostgresRecovery):
             self._load_subnets("number = $1", number)
         return _require(self.cache.subnets.rows.get(number), "subnet", number)
 
-    def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
-        self._load_subnets("$1::text IS NULL OR network = $1", network)
-        rows = [row for row in self.cache.subnets.existing() if network in (None, row.spec.network)]
-        return sorted(rows, key=lambda row: (row.spec.network, row.spec.name))
+    def subnets(self) -> list[SubnetRow]:
+        self._load_subnets(self._own, self.network)
+        return sorted(self.cache.subnets.existing(), key=lambda row: (row.spec.network, row.spec.name))
 
-    def due(self, time: float) -> list[int]:
-        self._load_subnets("due <= $1", time)
-        return sorted(row.number for row in self.cache.subnets.existing() if row.due is not None and row.due <= time)
+    def due(self, time: float) -> list[tuple[str, int]]:
+        self._load_subnets(f"{self._own} AND due <= $2", self.network, time)
+        due = [row for row in self.cache.subnets.existing() if row.due is not None and row.due <= time]
+        return [(row.spec.network, row.number) for row in sorted(due, key=lambda row: row.number)]
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
-        self._update_ledger(last_subnet=self.cache.ledger.last_subnet + 1)
-        numbered = replace(row, number=self.cache.ledger.last_subnet)
+        found = self._fetch_one("SELECT nextval('subnet_number')")
+        numbered = replace(row, number=found[0] if found else 0)
         self.put_subnet(numbered)
         return numbered
 
@@ -169,7 +177,7 @@ class PostgresRepository(PostgresRecovery):
     def nc(self, id_: str) -> NcRow | None:
         if id_ not in self.cache.nc_by_id:
             self.cache.nc_by_id[id_] = None
-            self._load_ncs("id = $1", id_)
+            self._load_ncs(f"{self._own_subnet} AND id = $2", self.network, id_)
         number = self.cache.nc_by_id[id_]
         return None if number is None else self.cache.ncs.rows[number]
 
@@ -210,8 +218,13 @@ class PostgresRepository(PostgresRecovery):
         return _first_of_each(read(_ALL), limit) if of_each else read(limit)
 
     def add_nc(self, row: NcRow) -> NcRow:
-        self._update_ledger(last_nc=self.cache.ledger.last_nc + 1)
-        return replace(row, number=self.cache.ledger.last_nc)
+        shard = self.cache.shard
+        if shard.last_nc == shard.reserved_nc:
+            found = self._fetch_one("SELECT nextval('nc_range')")
+            first = found[0] * _RESERVED_NCS if found else 0
+            self._update_shard(last_nc=first - 1, reserved_nc=first + _RESERVED_NCS - 1)
+        self._update_shard(last_nc=self.cache.shard.last_nc + 1)
+        return replace(row, number=self.cache.shard.last_nc)
 
     def put_nc(self, row: NcRow) -> None:
         self.dirty = True
@@ -244,9 +257,9 @@ class PostgresRepository(PostgresRecovery):
         self.dirty = True
         self.cache.blocks.put((subnet, number), CachedBlock(block.ready, block.copy()))
 
-    def _update_ledger(self, **columns: int) -> None:
+    def _update_shard(self, **columns: int) -> None:
         self.dirty = True
-        self.cache.ledger = replace(self.cache.ledger, **columns)
+        self.cache.shard = replace(self.cache.shard, **columns)
 
     def _end_savepoint(self, statement: str) -> None:
         if self.has_savepoint:
@@ -263,7 +276,7 @@ class PostgresRepository(PostgresRecovery):
 
     def _load_cluster_ncs(self, cluster: str) -> None:
         if self._mark_loaded(_ncs_of(cluster)):
-            self._load_ncs("cluster = $1 AND closed = 0", cluster)
+            self._load_ncs(f"{self._own_subnet} AND cluster = $2 AND closed = 0", self.network, cluster)
 
     def _load_node_nc(self, cluster: str, node: str, node_uid: str, subnet: int) -> None:
         """Load the network container of a node; after some lookups, all of its cluster, since most nodes are new."""
@@ -314,8 +327,10 @@ def _first_of_each(rows: Iterable[NcRow], limit: int) -> list[NcRow]:
 
 async def refresh_clusters(connection: "Connection", cache: RowCache, ids: Sequence[str]) -> None:
     """Refresh clusters."""
-    for row in await connection.fetch("SELECT id, row FROM cluster WHERE id = ANY($1::text[])", ids):
-        cache.clusters.refresh(row["id"], _cluster_decoder.decode(row["row"]))
+    network = cache.shard.network
+    statement = "SELECT id, row FROM cluster WHERE network = $1 AND id = ANY($2::text[])"
+    for row in await connection.fetch(statement, network, ids):
+        cache.clusters.refresh((network, row["id"]), _cluster_decoder.decode(row["row"]))
 
 
 async def refresh_subnets(connection: "Connection", cache: RowCache, numbers: Sequence[int]) -> None:

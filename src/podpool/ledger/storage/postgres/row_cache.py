@@ -125,25 +125,34 @@ class OrderedIndex:
         self.complete_to = keys[-1] if len(keys) == limit else _LAST
 
 
-class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """The one row of table `ledger`, which every commit writes; its fields are the columns."""
+class ShardRow(msgspec.Struct, frozen=True, kw_only=True):
+    """The row of a network in table `shard`, which each of its commits writes; its fields are the columns."""
 
+    network: str
     revision: int
     epoch: int
     commit_token: int
     commits: int
-    last_subnet: int
     last_nc: int
+    reserved_nc: int
     system_identifier: int | None
     timeline: int | None
 
 
-class RowCache:
-    """All cached rows, as of one commit."""
+class CachedTime:
+    """The row of table `ledger_time`, which all networks share."""
 
-    def __init__(self, ledger: LedgerRow) -> None:
-        self.ledger = ledger
-        self.clusters: CachedTable[str, ClusterRow] = CachedTable()
+    def __init__(self) -> None:
+        self.row: LedgerTimeRow | None = None
+
+
+class RowCache:
+    """All cached rows of a network, as of one commit."""
+
+    def __init__(self, shard: ShardRow, time: CachedTime) -> None:
+        self.shard = shard
+        self.time = time
+        self.clusters: CachedTable[tuple[str, str], ClusterRow] = CachedTable()
         self.tokens: CachedTable[str, TokenRow] = CachedTable()
         self.subnets: CachedTable[int, SubnetRow] = CachedTable(self._index_subnet)
         self.ncs: CachedTable[int, NcRow] = CachedTable(self._index_nc)
@@ -155,7 +164,6 @@ class RowCache:
             *(self.clusters, self.tokens, self.subnets, self.ncs, self.blocks),
             *(self.members, self.pending_inventories, self.conflicts),
         )
-        self.time_row: LedgerTimeRow | None = None
         self.loaded: set[str] = set()
         """Tables, or parts of them, whose rows are all cached."""
         self.nc_lookups: Counter[str] = Counter()

@@ -15,8 +15,8 @@ from podpool.ledger.storage.backup import (
     write_backup,
 )
 from podpool.ledger.storage.rollback_detector import FileRollbackDetector
-from podpool.ledger.storage.schema_migrations import check_version, migration_scripts, row_conversions
-from podpool.ledger.storage.sqlite.repository import connect
+from podpool.ledger.storage.schema_migrations import check_version, migration_scripts
+from podpool.ledger.storage.sqlite.repository import connect, create, migrate
 
 
 def back_up(path: Path, file: BinaryIO) -> int:
@@ -26,7 +26,7 @@ def back_up(path: Path, file: BinaryIO) -> int:
     connection = connect(str(path))
     try:
         connection.execute("BEGIN")
-        (revision,) = connection.execute("SELECT revision FROM ledger").fetchone()
+        (revision,) = connection.execute("SELECT coalesce(sum(revision), 0) FROM shard").fetchone()
         tables = ((table, connection.execute(select_all(table))) for table in TABLES)
         return write_backup(file, BackupHeader(schema=len(migration_scripts("sqlite")), revision=revision), tables)
     finally:
@@ -53,16 +53,14 @@ def restore(path: Path, file: BinaryIO) -> BackupHeader:
 
 
 def _fill(path: Path, file: BinaryIO, *, schema: int) -> None:
-    connection = connect(str(path))
+    connection = create(str(path), version=schema)
     try:
         connection.execute("BEGIN")
-        connection.execute("DELETE FROM ledger")
         for table, columns, row in read_rows(file):
             placeholders = ", ".join("?" * len(columns))
             connection.execute(f"INSERT INTO {table} ({quote_columns(columns)}) VALUES ({placeholders})", row)  # noqa: S608  our own names
         connection.execute("COMMIT")
-        for script in row_conversions("sqlite", since=schema):
-            connection.executescript(f"BEGIN;\n{script}\nCOMMIT;")
+        migrate(connection)
         connection.execute("PRAGMA journal_mode=DELETE").close()
     finally:
         connection.close()

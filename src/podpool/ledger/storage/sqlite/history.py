@@ -37,8 +37,9 @@ ORDER BY usage.since DESC, usage.uid
 class SqliteHistory:
     """The rows that no grant depends on: tokens, events, allocation periods, Pod usage."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, network: str) -> None:
         self._sql = connection
+        self.network = network
         self.dirty = False
 
     def token(self, id_: str) -> TokenRow | None:
@@ -64,9 +65,14 @@ class SqliteHistory:
         found = self._sql.execute("SELECT * FROM audit_log ORDER BY number DESC LIMIT ?", (limit,))
         return [AuditRow(**dict(zip(AuditRow.__struct_fields__, row, strict=True))) for row in found]
 
+    def unindexed_networks(self) -> list[str]:
+        found = self._sql.execute("SELECT DISTINCT network FROM event WHERE unindexed ORDER BY network")
+        return [network for (network,) in found]
+
     def unindexed_events(self, limit: int) -> list[EventRow]:
-        statement = "SELECT number, at, cluster, events FROM event WHERE unindexed ORDER BY number LIMIT ?"
-        found = self._sql.execute(statement, (limit,))
+        condition = "network = ? AND unindexed ORDER BY number LIMIT ?"
+        statement = f"SELECT number, at, cluster, events FROM event WHERE {condition}"  # noqa: S608  our own names
+        found = self._sql.execute(statement, (self.network, limit))
         return [EventRow(number=n, at=at, cluster=cluster, events=_events.decode(e)) for n, at, cluster, e in found]
 
     def mark_indexed(self, numbers: Iterable[int]) -> None:

@@ -20,7 +20,7 @@ from podpool.ledger.domain.rows import (
     encode_row,
 )
 from podpool.ledger.messages import SubnetName
-from podpool.ledger.storage.schema_migrations import check_layout, check_version, migration_scripts
+from podpool.ledger.storage.schema_migrations import check_layout, check_version, migration_scripts, revision_table
 from podpool.ledger.storage.sqlite.history import SqliteHistory
 
 _subnet_decoder = msgspec.json.Decoder(SubnetRow)
@@ -35,13 +35,26 @@ def connect(path: str, *, image: bytes | None = None) -> sqlite3.Connection:
     if image is not None:
         connection.deserialize(image)
     _check_version(connection)  # first: nothing is written to a database that is refused
+    _configure(connection)
+    migrate(connection)
+    return connection
+
+
+def create(path: str, *, version: int) -> sqlite3.Connection:
+    """Create a database with the tables of a version, without any row."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    _configure(connection)
+    migrate(connection, upto=version)
+    connection.execute(f"DELETE FROM {revision_table(version)}")  # noqa: S608  our own names
+    return connection
+
+
+def _configure(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA journal_mode=WAL").close()
     connection.execute("PRAGMA synchronous=FULL").close()
     connection.execute("PRAGMA foreign_keys=ON").close()
     connection.execute("PRAGMA busy_timeout=10000").close()
     connection.execute("PRAGMA temp_store=MEMORY").close()  # a container with a read-only root has no /tmp
-    migrate(connection)
-    return connection
 
 
 def migrate(connection: sqlite3.Connection, *, upto: int | None = None) -> None:
@@ -62,33 +75,45 @@ def _check_version(connection: sqlite3.Connection) -> int:
 
 
 class SqliteRepository(SqliteHistory):
-    """The rows within one transaction; collects what the commit needs."""
+    """The rows of a network within one transaction; collects what the commit needs."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        super().__init__(connection)
+    def __init__(self, connection: sqlite3.Connection, network: str = "") -> None:
+        super().__init__(connection, network)
         self.revision: int
         self.epoch: int
-        self.revision, self.epoch = self._fetch_one("SELECT revision, epoch FROM ledger") or (0, 0)
+        found = self._fetch_one("SELECT revision, epoch FROM shard WHERE network = ?", network)
+        self.revision, self.epoch = found or (0, 0)
         self.changed: dict[int, None] = {}
         self.new_members: dict[Membership, None] = {}
+        self.siblings: list[SqliteRepository] = []
+        """Of other networks, in the same transaction."""
         self._revision_advanced = False
         self._time_row: LedgerTimeRow | None = None
 
     def advance_revision(self, *, floor: int = 0) -> int:
         if floor or not self._revision_advanced:
             self.revision = max(self.revision + 1, floor)
-            self._execute("UPDATE ledger SET revision = ?", self.revision)
+            self._put_shard()
             self._revision_advanced = True
         return self.revision
 
     def start_epoch(self) -> int:
         self.epoch += 1
-        self._execute("UPDATE ledger SET epoch = ?", self.epoch)
+        self._put_shard()
         return self.epoch
 
+    def of_network(self, network: str) -> "SqliteRepository":
+        """Return the rows of another network in the same transaction."""
+        self.siblings.append(SqliteRepository(self._sql, network))
+        return self.siblings[-1]
+
+    def networks(self) -> list[str]:
+        found = self._sql.execute("SELECT network FROM shard WHERE network <> '' AND revision > 0 ORDER BY network")
+        return [network for (network,) in found]
+
     def log(self, *, at: float, cluster: str, kind: str, events: Sequence[AllocationEvent]) -> None:
-        statement = "INSERT INTO event (revision, at, cluster, kind, events) VALUES (?, ?, ?, ?, ?)"
-        self._execute(statement, self.revision, at, cluster, kind, encode_row(list(events)))
+        statement = "INSERT INTO event (network, revision, at, cluster, kind, events) VALUES (?, ?, ?, ?, ?, ?)"
+        self._execute(statement, self.network, self.revision, at, cluster, kind, encode_row(list(events)))
 
     def time_row(self) -> LedgerTimeRow:
         if self._time_row is None:
@@ -100,17 +125,23 @@ class SqliteRepository(SqliteHistory):
         self._time_row = row
         self._execute("INSERT INTO ledger_time VALUES (1, ?1) ON CONFLICT DO UPDATE SET row = ?1", encode_row(row))
 
-    def cluster(self, id_: str) -> ClusterRow | None:
-        found = self._fetch_one("SELECT row FROM cluster WHERE id = ?", id_)
+    def cluster(self, id_: str, *, network: str | None = None) -> ClusterRow | None:
+        network = self.network if network is None else network
+        found = self._fetch_one("SELECT row FROM cluster WHERE network = ? AND id = ?", network, id_)
         return _cluster_decoder.decode(found[0]) if found else None
 
     def clusters(self) -> list[ClusterRow]:
-        return [_cluster_decoder.decode(row) for (row,) in self._sql.execute("SELECT row FROM cluster ORDER BY id")]
+        found = self._sql.execute(f"SELECT row FROM cluster WHERE {self._own} ORDER BY id, network", (self.network,))  # noqa: S608  our own names
+        return [_cluster_decoder.decode(row) for (row,) in found]
 
     def put_cluster(self, row: ClusterRow) -> None:
-        self._execute("INSERT INTO cluster VALUES (?1, ?2) ON CONFLICT DO UPDATE SET row = ?2", row.id, encode_row(row))
+        row = msgspec.structs.replace(row, network=self.network)
+        statement = "INSERT INTO cluster VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET row = ?3"
+        self._execute(statement, self.network, row.id, encode_row(row))
 
     def subnet(self, name: SubnetName) -> SubnetRow | None:
+        if self.network not in ("", name.network):
+            return None
         found = self._fetch_one("SELECT row FROM subnet WHERE network = ? AND name = ?", name.network, name.name)
         return _subnet_decoder.decode(found[0]) if found else None
 
@@ -120,13 +151,15 @@ class SqliteRepository(SqliteHistory):
             raise LookupError(f"subnet {number} does not exist")
         return _subnet_decoder.decode(found[0])
 
-    def subnets(self, *, network: str | None = None) -> list[SubnetRow]:
-        condition = "?1 IS NULL OR network = ?1 ORDER BY network, name"
-        found = self._sql.execute(f"SELECT row FROM subnet WHERE {condition}", (network,))  # noqa: S608  our own names
+    def subnets(self) -> list[SubnetRow]:
+        condition = f"{self._own} ORDER BY network, name"
+        found = self._sql.execute(f"SELECT row FROM subnet WHERE {condition}", (self.network,))  # noqa: S608  our own names
         return [_subnet_decoder.decode(row) for (row,) in found]
 
-    def due(self, time: float) -> list[int]:
-        return [number for (number,) in self._sql.execute("SELECT number FROM subnet WHERE due <= ?", (time,))]
+    def due(self, time: float) -> list[tuple[str, int]]:
+        condition = f"{self._own} AND due <= ?2 ORDER BY number"
+        statement = f"SELECT network, number FROM subnet WHERE {condition}"  # noqa: S608  our own names
+        return self._sql.execute(statement, (self.network, time)).fetchall()
 
     def add_subnet(self, row: SubnetRow) -> SubnetRow:
         found = self._fetch_one("SELECT coalesce(max(number), 0) + 1 FROM subnet") or (1,)
@@ -146,7 +179,8 @@ class SqliteRepository(SqliteHistory):
         self.changed[row.number] = None
 
     def nc(self, id_: str) -> NcRow | None:
-        found = self._fetch_one("SELECT row FROM network_container WHERE id = ?", id_)
+        statement = f"SELECT row FROM network_container WHERE {self._own_subnet} AND id = ?2"  # noqa: S608  our own names
+        found = self._fetch_one(statement, self.network, id_)
         return _nc_decoder.decode(found[0]) if found else None
 
     def nc_by_number(self, number: int) -> NcRow:
@@ -162,11 +196,12 @@ class SqliteRepository(SqliteHistory):
         return _nc_decoder.decode(found[0]) if found else None
 
     def ncs(self, cluster: str) -> list[NcRow]:
-        return self._ncs("cluster = ? AND NOT closed ORDER BY number", cluster)
+        return self._ncs(f"{self._own_subnet} AND cluster = ?2 AND NOT closed ORDER BY number", self.network, cluster)
 
     def nc_count(self, cluster: str) -> int:
-        statement = "SELECT count(*) FROM network_container WHERE cluster = ? AND NOT closed"
-        (count,) = self._fetch_one(statement, cluster) or (0,)
+        condition = f"{self._own_subnet} AND cluster = ?2 AND NOT closed"
+        found = self._fetch_one(f"SELECT count(*) FROM network_container WHERE {condition}", self.network, cluster)  # noqa: S608  our own names
+        (count,) = found or (0,)
         return int(count)
 
     def ncs_in_subnet(self, subnet: int) -> list[NcRow]:
@@ -217,12 +252,13 @@ class SqliteRepository(SqliteHistory):
             self.new_members[member] = None
 
     def members(self) -> list[Membership]:
-        return self._sql.execute("SELECT cluster, network, subnet FROM membership ORDER BY 1, 2, 3").fetchall()
+        statement = f"SELECT cluster, network, subnet FROM membership WHERE {self._own} ORDER BY 1, 2, 3"  # noqa: S608  our own names
+        return self._sql.execute(statement, (self.network,)).fetchall()
 
     def pending_inventories(self, name: SubnetName | None = None) -> list[Membership]:
         pending = "SELECT cluster, network, subnet FROM pending_inventory"
         if name is None:
-            return self._sql.execute(f"{pending} ORDER BY 2, 3, 1").fetchall()
+            return self._sql.execute(f"{pending} WHERE {self._own} ORDER BY 2, 3, 1", (self.network,)).fetchall()
         condition = "network = ? AND subnet = ? ORDER BY 1"
         return self._sql.execute(f"{pending} WHERE {condition}", (name.network, name.name)).fetchall()
 
@@ -231,11 +267,12 @@ class SqliteRepository(SqliteHistory):
             self._execute("INSERT OR IGNORE INTO pending_inventory VALUES (?, ?, ?)", network, subnet, cluster)
 
     def clear_pending_inventories(self, cluster: str) -> None:
-        self._execute("DELETE FROM pending_inventory WHERE cluster = ?", cluster)
+        self._execute("DELETE FROM pending_inventory WHERE network = ? AND cluster = ?", self.network, cluster)
 
     def conflicts(self) -> list[OwnershipConflictRow]:
         columns = 'subnet, address, holder, claimant, "grant"'
-        found = self._sql.execute(f"SELECT {columns} FROM ownership_conflict ORDER BY subnet, address, claimant")  # noqa: S608  our own names
+        own = f"{self._own_subnet} ORDER BY subnet, address, claimant"
+        found = self._sql.execute(f"SELECT {columns} FROM ownership_conflict WHERE {own}", (self.network,))  # noqa: S608  our own names
         return [
             OwnershipConflictRow(subnet=s, address=int(a), holder=h, claimant=c, grant=g) for s, a, h, c, g in found
         ]
@@ -246,8 +283,23 @@ class SqliteRepository(SqliteHistory):
 
     def delete_conflicts(self, *, subnet: int | None = None, address: int | None = None) -> int:
         self.dirty = True
-        statement = "DELETE FROM ownership_conflict WHERE ?1 IS NULL OR (subnet = ?1 AND address = ?2)"
-        return self._sql.execute(statement, (subnet, str(address))).rowcount
+        condition = f"{self._own_subnet} AND (?2 IS NULL OR (subnet = ?2 AND address = ?3))"
+        statement = f"DELETE FROM ownership_conflict WHERE {condition}"  # noqa: S608  our own names
+        return self._sql.execute(statement, (self.network, subnet, str(address))).rowcount
+
+    @property
+    def _own(self) -> str:
+        """A condition for rows with a network, which is parameter 1."""
+        return "network = ?1" if self.network else "?1 = ''"
+
+    @property
+    def _own_subnet(self) -> str:
+        """A condition for rows with a subnet; parameter 1 is the network."""
+        return "subnet IN (SELECT number FROM subnet WHERE network = ?1)" if self.network else "?1 = ''"
+
+    def _put_shard(self) -> None:
+        statement = "INSERT INTO shard VALUES (?1, ?2, ?3) ON CONFLICT DO UPDATE SET revision = ?2, epoch = ?3"
+        self._execute(statement, self.network, self.revision, self.epoch)
 
     def _first_waiting(self, column: str, subnet: int, limit: int, *, of_each: bool) -> list[NcRow]:
         if of_each:  # only the rows that are chosen are read as a whole

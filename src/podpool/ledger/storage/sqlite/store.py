@@ -1,4 +1,4 @@
-"""The SQLite store: one writer, inline or in a thread.
+"""The SQLite store: one writer for all networks, inline or in a thread.
 
 SQLite's locks are unfair: eight writers starve one another for over a second, where one takes milliseconds. So there is
 one writer, which drains its queue into a single commit (group commit). Each transaction has a savepoint: one that
@@ -8,8 +8,11 @@ commit.
 
 import asyncio
 import threading
-from collections.abc import Callable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar, cast
 
@@ -20,7 +23,7 @@ from podpool.ledger.storage.group_commit import (
     ChangeListeners,
     Job,
     JobQueue,
-    Transaction,
+    NetworkTransaction,
     TransactionResult,
     call_in_loop,
     run_group,
@@ -39,6 +42,9 @@ T = TypeVar("T")
 
 _STOPPED = "the ledger has stopped: restart it"
 
+_Changed = Mapping[str, Sequence[int]]
+"""The subnets that a commit has changed, by network."""
+
 
 class _Store:
     """What both stores share."""
@@ -53,18 +59,18 @@ class _Store:
         return self._writer.rollback()
 
     async def begin(self, repair: Repair) -> None:
-        """Repair the database if it was rolled back. A database that is open cannot be replaced."""
+        """Repair all networks if the file was rolled back. A database that is open cannot be replaced."""
         rollback = self.rollback()
         if rollback is not None:
-            await self.write(lambda repo: repair(repo, rollback))
+            await self.write(partial(_repair_all, repair=repair, rollback=rollback))
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
-        """Run a transaction and commit it."""
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
+        """Run a transaction on a network and commit it."""
         raise NotImplementedError
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         """Run a transaction that changes nothing; it sees every earlier commit."""
-        return await self.write(transaction)
+        return await self.write(transaction, network=network)
 
     def clock(self, local: Clock) -> Clock:
         """Return the clock of this machine."""
@@ -82,6 +88,10 @@ class _Store:
         """Call a function after every commit with the size of its group, in the thread of the writer."""
         self._on_commit = callback
 
+    def _notify(self, changed: _Changed) -> None:
+        for network, numbers in changed.items():
+            self._listeners.notify(network, numbers)
+
     def _committed(self, count: int) -> None:
         if self._on_commit:
             self._on_commit(count)
@@ -95,16 +105,16 @@ class InlineSqliteStore(_Store):
     ) -> None:
         super().__init__(_Writer(path, detector=detector or MemoryRollbackDetector(), image=image))
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         """Run a transaction and commit it."""
-        (result,), changed = self._writer.commit([transaction])
+        (result,), changed = self._writer.commit([(network, transaction)])
         self._committed(1)
-        self._listeners.notify(changed)
+        self._notify(changed)
         return cast("T", result.get())
 
-    async def read(self, transaction: Callable[[Repository], T]) -> T:
+    async def read(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         """Run a transaction that changes nothing."""
-        return self._writer.read(transaction)
+        return self._writer.read(transaction, network=network)
 
     def subscribe(self, listener: Listener) -> Callable[[], object]:
         """Call a listener after every commit; returns a function that removes it."""
@@ -133,11 +143,11 @@ class SqliteStore(_Store):
         self._thread = threading.Thread(target=self._run, name="ledger-writer", daemon=True)
         self._thread.start()
 
-    async def write(self, transaction: Callable[[Repository], T]) -> T:
+    async def write(self, transaction: Callable[[Repository], T], *, network: str = "") -> T:
         """Queue a transaction for the writer and wait for its commit."""
         if not self._thread.is_alive():
             raise LedgerError(_STOPPED)
-        return await self._jobs.run(transaction)
+        return await self._jobs.run(transaction, network=network)
 
     async def query(self, transaction: Callable[[Repository], T]) -> T:
         """Run a transaction on a connection of its own, beside the writer."""
@@ -174,13 +184,13 @@ class SqliteStore(_Store):
 
     def _commit(self, jobs: Sequence[Job]) -> None:
         try:
-            results, changed = self._writer.commit([job.transaction for job in jobs])
+            results, changed = self._writer.commit([(job.network, job.transaction) for job in jobs])
         except Exception as error:  # noqa: BLE001  nothing was committed: every caller gets the error
-            results, changed = [TransactionResult(error=error) for _ in jobs], ()
+            results, changed = [TransactionResult(error=error) for _ in jobs], {}
         self._committed(len(jobs))
         for job, result in zip(jobs, results, strict=True):
             call_in_loop(job.loop, job.resolve, result)
-        self._listeners.notify(changed)
+        self._notify(changed)
 
 
 class _RolledBack(BaseException):
@@ -199,7 +209,7 @@ class _Writer:
         self._detector = detector
 
     def rollback(self) -> Rollback | None:
-        return detect_rollback(self._detector, revision=SqliteRepository(self._sql).revision)
+        return detect_rollback(self._detector, revision=self._revision())
 
     def image(self) -> bytes:
         return self._sql.serialize()
@@ -207,13 +217,16 @@ class _Writer:
     def close(self) -> None:
         self._sql.close()
 
-    def commit(self, transactions: Sequence[Transaction]) -> tuple[list[TransactionResult[object]], tuple[int, ...]]:
+    def commit(self, transactions: Sequence[NetworkTransaction]) -> tuple[list[TransactionResult[object]], _Changed]:
         """Run transactions in one commit; returns the result of each, and the subnets that changed."""
         self._sql.execute("BEGIN IMMEDIATE")
         try:
-            before = SqliteRepository(self._sql).revision
+            before = self._revision()
             done: list[SqliteRepository] = []
-            results = list(run_group(transactions, partial(self._run_in_savepoint, done)))
+            results: list[TransactionResult[object]] = []
+            for network, group in groupby(transactions, key=itemgetter(0)):
+                run = partial(self._run_in_savepoint, done, network)
+                results += run_group([transaction for _, transaction in group], run)
             revision = self._finish(before, done)
         except _RolledBack as rolled_back:
             raise rolled_back.error from None
@@ -223,19 +236,26 @@ class _Writer:
             raise
         if revision is not None:
             self._detector.record_commit(revision)
-        return results, tuple(dict.fromkeys(number for repository in done for number in repository.changed))
+        return results, _changed(done)
 
-    def read(self, transaction: Callable[[Repository], T]) -> T:
+    def read(self, transaction: Callable[[Repository], T], *, network: str) -> T:
         """Run a transaction that changes nothing."""
         self._sql.execute("BEGIN")
         try:
-            return transaction(SqliteRepository(self._sql))
+            return transaction(SqliteRepository(self._sql, network))
         finally:
             self._sql.execute("ROLLBACK")
 
-    def _run_in_savepoint(self, done: list[SqliteRepository], transaction: Callable[[Repository], T]) -> T:
+    def _revision(self) -> int:
+        """Return the sum of all revisions: it rises with each of them, and is above each."""
+        (revision,) = self._sql.execute("SELECT coalesce(sum(revision), 0) FROM shard").fetchone()
+        return int(revision)
+
+    def _run_in_savepoint(
+        self, done: list[SqliteRepository], network: str, transaction: Callable[[Repository], T]
+    ) -> T:
         self._sql.execute("SAVEPOINT one")
-        repository = SqliteRepository(self._sql)
+        repository = SqliteRepository(self._sql, network)
         try:
             value = transaction(repository)
         except Exception as error:
@@ -245,7 +265,7 @@ class _Writer:
             self._sql.execute("RELEASE one")
             raise
         self._sql.execute("RELEASE one")
-        done.append(repository)
+        done += (repository, *repository.siblings)
         return value
 
     def _finish(self, before: int, done: Sequence[SqliteRepository]) -> int | None:
@@ -253,8 +273,26 @@ class _Writer:
         if not any(repository.dirty for repository in done):
             self._sql.execute("ROLLBACK")
             return None
-        revision = done[-1].revision
+        revision = self._revision()
         members = tuple(dict.fromkeys(member for repository in done for member in repository.new_members))
         self._detector.record_intent(revision=revision, committed=before, members=members)
         self._sql.execute("COMMIT")
         return revision
+
+
+def _changed(done: Sequence[SqliteRepository]) -> _Changed:
+    changed: defaultdict[str, dict[int, None]] = defaultdict(dict)
+    for repository in done:
+        changed[repository.network].update(repository.changed)
+    return {network: tuple(numbers) for network, numbers in changed.items() if numbers}
+
+
+def _repair_all(repo: Repository, *, repair: Repair, rollback: Rollback) -> None:
+    """Repair each network of a file, in one commit: the revisions of those that are repaired rise."""
+    if not isinstance(repo, SqliteRepository):
+        raise TypeError("networks of a SQLite file are repaired together")
+    members = rollback.members
+    known = {network for _, network, _ in members or ()}
+    for network in sorted(known.union(repo.networks())):
+        own = None if members is None else tuple(each for each in members if each[1] == network)
+        repair(repo.of_network(network), Rollback(rollback.revision, own))
