@@ -11,7 +11,7 @@ COVERED := tests/core tests/whereabouts
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help up check format test test-fast parts sim model soak fuzz mutants bench docs manifests screenshots site image lock clean
+.PHONY: help up check format test test-fast parts sim model soak fuzz mutants bench docs manifests screenshots site image image-sign lock clean
 
 help: ## list the commands
 	@echo "podpool: IP address management for Kubernetes Pods"; echo
@@ -105,6 +105,9 @@ site: .venv/.dev ## build docs/ as a static site in site/
 
 image: .venv/.dev ## build the container image for amd64 and arm64 in dist/
 	@$(BIN)/python -m tools.image build
+
+image-sign: .venv/.dev ## sign everything in dist/ with a local key: KEY=key.pem
+	@$(BIN)/python -m tools.image sign --key $(KEY)
 
 lock: .venv/.dev ## update the lock files from pyproject.toml
 	@$(BIN)/uv pip compile -q pyproject.toml --group build $(LOCKED) -o requirements.lock

@@ -16,6 +16,7 @@ PACKAGES = {
     "clang": "clang libclang-rt-dev",
     "ip": "iproute2",
     "nsenter": "util-linux",
+    "openssl": "openssl",
     "patroni": "patroni python3-etcd",
     "ping": "iputils-ping",
     "qemu-aarch64-static": "qemu-user-static",

@@ -43,6 +43,7 @@ GROUPS = (
     "control-plane",
     "patroni",
     "installation",
+    "image",
     "shim",
     "fuzz",
     "demo",

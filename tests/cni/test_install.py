@@ -172,6 +172,14 @@ class TestFallbacks:
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
         assert list(VERSIONS) == versions(build.build(platform.machine()))
 
+    def test_another_environment_with_the_same_zig_uses_the_cached_plugin(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An isolated build of the package has an interpreter of its own, at a path that no other build has."""
+        built = build.build(platform.machine())
+        monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+        assert built == build.build(platform.machine())
+
     def test_local_first_uses_the_local_compiler_until_a_better_build_is_cached(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

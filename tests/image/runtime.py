@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import subprocess
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from parts.daemon import Daemon, dying_with_us
@@ -11,7 +10,7 @@ from parts.debian import command
 from parts.recipes import program
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 CONFIG = """version = 3
@@ -25,6 +24,8 @@ address = "{home}/t.sock"
 [plugins.'io.containerd.internal.v1.opt']
 path = "{home}/opt"
 """
+RUNC = "/run/containerd/runc"
+"""Where runc keeps the state of containers."""
 
 
 class Runtime:
@@ -35,9 +36,10 @@ class Runtime:
         config = home / "containerd.toml"
         config.write_text(CONFIG.format(home=home))
         isolated = (command("unshare"), "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
+        own_state = f'mkdir -p {RUNC} && mount -t tmpfs tmpfs {RUNC} && exec "$@"'
         path = f"PATH={program('containerd').parent}:/usr/sbin:/usr/bin:/sbin:/bin"
         self.daemon = Daemon(
-            [*isolated, command("env"), path, program("containerd"), "--config", config],
+            [*isolated, "sh", "-c", own_state, "sh", command("env"), path, program("containerd"), "--config", config],
             log=home / "log",
             ready=(home / "c.sock").exists,
         )
@@ -60,16 +62,6 @@ class Runtime:
     ) -> subprocess.CompletedProcess[str]:
         """Run a container until it exits."""
         return self.ctr(*container(image, "once", argv, options, mounts or {}))
-
-    @contextmanager
-    def serving(self, daemon: Daemon) -> Iterator[None]:
-        """Start a container as a daemon; its task is killed afterwards."""
-        try:
-            daemon.start()
-            yield
-        finally:
-            self.ctr("tasks", "kill", "--signal", "SIGKILL", "server")
-            daemon.kill()
 
 
 def container(

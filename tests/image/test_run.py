@@ -69,7 +69,8 @@ def test_a_ledger_serves_from_sqlite(runtime: Runtime, tmp_path: Path) -> None:
         log=tmp_path / "log",
         ready=lambda: answers(port + 1, "/readyz"),
     )
-    with runtime.serving(ledger):
+    ledger.start()
+    try:
         create = ("podpool", "ledger", "subnet", "create", "vnet.pods", "10.0.0.0/24", "--gateway", "10.0.0.1")
         reach = (
             "--ledger",
@@ -79,6 +80,8 @@ def test_a_ledger_serves_from_sqlite(runtime: Runtime, tmp_path: Path) -> None:
         )
         done = runtime.run(NAME, *create, *reach, options=["--net-host"], mounts=mounts)
         assert 0 == done.returncode, done.stderr
+    finally:
+        ledger.stop()
     assert USER == (state / "ledger.db").stat().st_uid
 
 

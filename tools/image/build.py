@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import subprocess
 import tempfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from parts.steps import progress
 from podpool import __version__
-from tools.image import debian, dependencies, filesystem, oci, rootfs
+from tools.image import debian, dependencies, filesystem, oci, rootfs, sbom
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,8 +19,17 @@ if TYPE_CHECKING:
 NAME = f"podpool.io/podpool:{__version__}"
 
 
-def build(path: Path, *, pins: Sequence[debian.Pin], architectures: Sequence[str], release: oci.Release) -> str:
-    """Write the image's archive; return its digest."""
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """What was built, besides the archive."""
+
+    digest: str
+    sboms: dict[str, bytes]
+    """By architecture."""
+
+
+def build(path: Path, *, pins: Sequence[debian.Pin], architectures: Sequence[str], release: oci.Release) -> Built:
+    """Write the image's archive; return its digest and the bill of materials of each architecture."""
     own = rootfs.architecture_of_this_machine()
     fetched = {*architectures, own}
     with progress("fetching Debian's packages", usually="1 to 30 s"):
@@ -37,7 +47,22 @@ def build(path: Path, *, pins: Sequence[debian.Pin], architectures: Sequence[str
             )
             for each in architectures
         }
-    return oci.write_layout(path, images, release, name=NAME)
+    layout = oci.write_layout(path, images, release, name=NAME)
+    return Built(
+        digest=layout.digest,
+        sboms={
+            each: sbom.encoded(
+                sbom.document(
+                    [pin for pin in pins if pin.architecture == each],
+                    installed[each] | own_files[each],
+                    release,
+                    architecture=each,
+                    manifest=manifest,
+                )
+            )
+            for each, manifest in layout.manifests.items()
+        },
+    )
 
 
 def pack(trees: dict[str, filesystem.Tree], runtime_here: filesystem.Tree) -> list[oci.Layer]:

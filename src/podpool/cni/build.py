@@ -5,6 +5,7 @@ library. Results are cached in the user's cache directory under the hash of thei
 """
 
 import hashlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -70,8 +71,16 @@ def build(architecture: str, *, local_first: bool = False) -> Path:
 
 
 def _cached(compiler: tuple[str, ...], architecture: str) -> Path:
-    recipe = "\0".join((*compiler, *FLAGS)).encode() + SOURCE.read_bytes()
+    recipe = "\0".join((*_identity(compiler), *FLAGS)).encode() + SOURCE.read_bytes()
     return _cache_dir() / hashlib.sha256(recipe).hexdigest()[:16] / plugin_name(architecture)
+
+
+def _identity(compiler: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what determines a compiler's output: zig's version, wherever it is installed."""
+    interpreter, *words = compiler
+    if interpreter != sys.executable:
+        return compiler
+    return (f"ziglang {importlib.metadata.version('ziglang')}", *words)
 
 
 def _build_with(compiler: tuple[str, ...], architecture: str) -> Path:
