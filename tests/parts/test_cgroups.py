@@ -56,6 +56,28 @@ def test_a_group_is_made_in_every_hierarchy_and_removed_with_all_below(tmp_path:
     assert [] == machine.groups()
 
 
+@pytest.mark.parametrize("kind", ["cgroup", "cgroup2"])
+def test_a_limit_of_memory_is_set_where_the_processes_are(tmp_path: Path, kind: str) -> None:
+    machine = Machine(tmp_path, cpu="cgroup", memory=kind)
+    group = machine.roots["memory"] / "one"
+    files = {"memory.limit_in_bytes": ""} if kind == "cgroup" else {"cgroup.subtree_control": "cpu memory\n"}
+    counts, text = ("memory.oom_control", "under_oom 0\n") if kind == "cgroup" else ("memory.events", "oom 5\n")
+    group.mkdir()
+    for name, content in files.items():
+        (group / name).write_text(content)
+    limited = cgroups.limit_memory("/one", 4096, mounts=machine.mounts)
+    assert "4096" == next(file for file in limited.glob("memory.*")).read_text()
+    assert (group if kind == "cgroup" else group / "limited") == limited
+    (limited / counts).write_text(f"{text}oom_kill 3\noom_group_kill 1\n")
+    assert 3 == cgroups.killed_for_memory(limited)
+
+
+def test_the_error_of_a_machine_that_cannot_limit_memory(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, cpu="cgroup")
+    with pytest.raises(StartFailed, match="no hierarchy of this machine limits memory in /one"):
+        cgroups.limit_memory("/one", 4096, mounts=machine.mounts)
+
+
 def test_a_new_group_of_version_1_has_the_processors_of_the_one_above(tmp_path: Path) -> None:
     (tmp_path / "cpuset.cpus").write_text("0-1\n")
     group = tmp_path / "group"
