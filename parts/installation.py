@@ -41,6 +41,7 @@ class Installation:
         self.home = home
         self.subnet, self.cidr, self.gateway = subnet, cidr, gateway
         self.settings = settings
+        self.controller_options: Sequence[str] = ()
         self.agents: dict[str, Daemon] = {}
         self.ledger_port, self.controller_port = free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.ledger_port}"
@@ -65,6 +66,7 @@ class Installation:
             *("controller", "run", "--kubeconfig", self.account("podpool-controller"), "--subnet", self.subnet),
             *("--ledger", self.url, "--ledger-token-file", str(token)),
             *("--listen", f"127.0.0.1:{self.controller_port}", "--settings", self.settings),
+            *self.controller_options,
         ]
         return self.start("controller", argv, port=self.controller_port)
 
