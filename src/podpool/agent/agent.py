@@ -7,7 +7,7 @@
     Node and NNC (quorum reads) -> fence                                            node_confirmation
     sandboxes of the runtime, Pods, network namespaces -> releases                  sandbox_gc
     assigned addresses -> proxy entries on the uplink, if Pods are behind the node  neighbor_proxy
-    Pods that wait for addresses -> Node condition, taint, Event                    shortage_reporter
+    Pods that wait for addresses -> Node condition, taint, Event                    node_condition
 
 A part that changes the state calls `deps.changes.notify()`; `_on_change` then has every other part evaluate it. A
 cancelled agent writes the clean-shutdown marker, so that the node's addresses need not cool down after a reboot.
@@ -28,6 +28,7 @@ from podpool.agent.journal_loss_recovery import JournalLossRecovery
 from podpool.agent.metrics import MetricsSnapshot
 from podpool.agent.neighbor_proxy import NeighborProxy
 from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.pool import Pool
 from podpool.agent.pool_ipam import PoolIPAM
@@ -35,7 +36,6 @@ from podpool.agent.pool_monitor import PoolMonitor
 from podpool.agent.sandbox_gc import SandboxGC
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.secondary.secondary_networks import SecondaryNetworks
-from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState, StateClosed
 from podpool.agent.underlay_poller import UnderlayPoller
 from podpool.agent.unreadable_journal import ReadCheck

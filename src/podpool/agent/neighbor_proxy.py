@@ -102,7 +102,7 @@ class NeighborProxy:
         if missing:
             self._log.warning("proxy entries of Pods were missing, added", count=len(missing))
         if stale:
-            self._log.info("proxy entries of former Pods removed", count=len(stale))
+            self._log.info("ARP and NDP entries of former Pods removed", count=len(stale))
 
     def _unrecorded(self, addresses: set[str]) -> set[str]:
         """Return the addresses that a Pod may use without a record."""

@@ -14,11 +14,11 @@ import msgspec
 from podpool.agent.deps import MIN_WAIT, NAMESPACE, AgentDeps, event_or_timeout
 from podpool.agent.nnc_correction_backoff import CorrectionPace
 from podpool.agent.nnc_tracker import NNCTracker
+from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
 from podpool.agent.scaling import NNCPatch, ScalingDecision, ScalingInputs, agent_report, decide
 from podpool.agent.scaling_input_collector import InputCollector
-from podpool.agent.shortage_reporter import NodeConditionReporter
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport, NetworkConfigSpec
 from podpool.core.cooldown_levels import MAX_COOLDOWN

@@ -8,8 +8,8 @@ from decimal import Decimal
 
 import msgspec
 
+from podpool.api.bounded_annotations import decode_annotation
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
-from podpool.api.untrusted_text import decode_annotation
 
 AGENT_ANNOTATION = "podpool.io/agent"
 """On an NNC: the agent's report, as JSON (`AgentReport`)."""

@@ -250,7 +250,10 @@ class Controller:
         opened = await self._health.call(deps.ledger.open_term(request))
         term = LeaderTerm(self._cluster, network, opened.term, max(known.seen, opened.revision))
         self._terms[network] = term
-        log.info("ledger term opened", network=network, term=term.term, inventory_required=opened.inventory_required)
+        event = "ledger term opened" + (
+            ", the inventory of all nodes is sent first" if opened.inventory_required else ""
+        )
+        log.info(event, network=network, term=term.term)
         if opened.inventory_required:
             response = await send_inventory(
                 deps.kube,

@@ -116,7 +116,10 @@ class NodeGC:
             await self._release(record)
         except BreakerOpen as error:
             if not self.paused:
-                log.warning("too many nodes gone at once, node GC paused", error=error)
+                log.warning(
+                    "too many nodes gone at once, node GC paused until they return or the loss is confirmed",
+                    reason=error,
+                )
                 self._deps.events.node_gc_paused(record.state.subnet, namespace=self._deps.namespace, why=str(error))
             self.paused = True
             return True

@@ -19,7 +19,7 @@ from podpool.core.errors import PodpoolError
 from podpool.inspect.activity import headline
 from podpool.inspect.cluster_model import ClusterCaches, ClusterModel
 from podpool.inspect.observer import CLUSTER, LEDGER
-from podpool.inspect.slice_assignment_blockers import InventoryStatus, view_inventory
+from podpool.inspect.slice_inventory import InventoryStatus, view_inventory
 from podpool.inspect.view_models import INSPECTED_PODS, SubnetView, ViewModel, subnet_views_without_ledger
 from podpool.kube.cache import ObjectCache
 from podpool.kube.client import KubeClient

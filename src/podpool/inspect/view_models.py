@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping, Sequence
 import msgspec
 
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
+from podpool.api.bounded_annotations import decode_annotation
 from podpool.api.builtin import FINISHED, PodSpec, PodStatus
 from podpool.api.meta import ApiStruct, Condition, KeyedObject, Kind, ObjectIdentity
-from podpool.api.untrusted_text import decode_annotation
 from podpool.core.quantities import hundredths
 from podpool.core.scaling import Scaler
 from podpool.ledger.messages import SubnetSpec, SubnetState

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.api.untrusted_text import parse_number
+from podpool.api.bounded_annotations import parse_number
 from podpool.core.errors import PodpoolError
 
 

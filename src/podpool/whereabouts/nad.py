@@ -5,9 +5,9 @@ from contextlib import suppress
 
 import msgspec
 
+from podpool.api.bounded_annotations import decode_annotation
 from podpool.api.builtin import AddressedPod
 from podpool.api.multus import NetworkAttachmentDefinition
-from podpool.api.untrusted_text import decode_annotation
 from podpool.core.addresses import Address, parse_address
 from podpool.core.errors import InvalidInput
 from podpool.whereabouts.cni_json import read_network_config, read_struct

@@ -336,10 +336,11 @@ class SliceReconciler:
             return False
         if last.used_before:
             self._deps.log.warning(
-                "journal lacks a slice that may be in use, all its addresses cool down; unless the machine rebooted, "
-                "none is assigned before the addresses of all Pods are known",
+                "journal lacks a slice that may be in use, its addresses cool down, and none is assigned before those of "
+                "all Pods are known"
+                if last.same_boot
+                else "journal lacks a slice of the machine's former boot, its addresses cool down",
                 slice=prefix,
-                same_boot=last.same_boot,
             )
         self._state.write(
             records.SliceAcquired(

@@ -18,11 +18,11 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from podpool.api.bounded_annotations import parse_number
 from podpool.api.builtin import ADDRESSED_PODS, CONFIG_MAPS, LEASES, NODES, Lease
 from podpool.api.meta import Kind, KubeObject, ObjectMeta, T
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition
 from podpool.api.node_slices import INVENTORY_CONFIG_MAP, NODE_SLICES, NodeSlices
-from podpool.api.untrusted_text import parse_number
 from podpool.api.whereabouts import (
     IP_POOLS,
     IP_RESERVATIONS,
@@ -37,7 +37,7 @@ from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.core.errors import InvalidInput
 from podpool.core.ranges import find_prefix
-from podpool.inspect.slice_assignment_blockers import REQUEST
+from podpool.inspect.slice_inventory import REQUEST
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiAlreadyExists, ApiInvalid, ApiNotFound
 from podpool.runtime.clock import Clock

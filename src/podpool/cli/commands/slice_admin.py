@@ -7,9 +7,9 @@ from rich.text import Text
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED
 from podpool.cli.output import BAD, GOOD, StyledText, TextTable, ask
-from podpool.inspect.slice_assignment_blockers import ALL, AwaitedNode, InventoryStatus, read_inventory
-from podpool.inspect.slice_assignment_blockers import confirm_loss as write_loss
-from podpool.inspect.slice_assignment_blockers import declare_complete as write_complete
+from podpool.inspect.slice_inventory import ALL, AwaitedNode, InventoryStatus, read_inventory
+from podpool.inspect.slice_inventory import confirm_loss as write_loss
+from podpool.inspect.slice_inventory import declare_complete as write_complete
 
 EXCUSED = (
     "A slice that an excused node still uses, and that the API server does not show, may be assigned to another node."

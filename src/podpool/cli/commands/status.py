@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from rich.text import Text
 
-from podpool.cli.commands.health import read_health, reason_text, wait_until_healthy
+from podpool.cli.commands.status_wait import read_health, reason_text, wait_until_healthy
 from podpool.cli.context import ClusterContext
 from podpool.cli.errors import FAILED, UNREACHABLE, ComponentUnreachable, DoesNotExist
 from podpool.cli.output import BAD, FAINT, GOOD, HEAD, WARNING, TextTable, age, joined
@@ -24,7 +24,7 @@ from podpool.inspect.cluster_model import ClusterModel
 from podpool.inspect.health import HealthReason
 from podpool.inspect.observer import CLUSTER, LEDGER, Observer
 from podpool.inspect.secondary_networks import NetworkView, SliceView
-from podpool.inspect.slice_assignment_blockers import InventoryStatus
+from podpool.inspect.slice_inventory import InventoryStatus
 from podpool.inspect.status import ClusterStatus, read_status
 from podpool.inspect.view_models import InspectedPod, NodeView, PodView, SubnetView, ViewModel, pod_view
 from podpool.runtime import entropy

@@ -87,7 +87,10 @@ class SliceMassLoss:
             f"{missing} of {known} nodes with slices are missing at once, so nothing is released: if they really are"
             " gone, run `podpool slices confirm-loss`"
         )
-        log.warning("too many nodes with slices gone at once, node GC of slices paused", reason=why)
+        log.warning(
+            "too many nodes with slices gone at once, no slice is released until they return or the loss is confirmed",
+            reason=why,
+        )
         self._deps.events.slice_node_gc_paused(namespace=self._deps.namespace, why=why)
 
     async def _has_expired(self) -> bool:

@@ -14,7 +14,7 @@ from podpool.ledger.domain import audit_log, clusters, quota, recovery, subnets,
 from podpool.ledger.domain.history import MAX_PERIODS, history, index_all, parse_time
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.networks import KnownNetworks
-from podpool.ledger.domain.occupancy import occupancy
+from podpool.ledger.domain.occupancy_report import occupancy
 from podpool.ledger.domain.repository import LedgerStore, Repository
 from podpool.ledger.domain.row_to_message import subnet_state
 from podpool.ledger.domain.rows import AuditRow, HistoryQuery, SubnetRow, TokenRow

@@ -3,8 +3,8 @@
 import msgspec
 import pytest
 
+from podpool.api.bounded_annotations import MAX_ANNOTATION_BYTES, decode_annotation, parse_number
 from podpool.api.meta import is_older, version_number
-from podpool.api.untrusted_text import MAX_ANNOTATION_BYTES, decode_annotation, parse_number
 
 DECODER = msgspec.json.Decoder(dict[str, str])
 
