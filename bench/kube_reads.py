@@ -21,7 +21,7 @@ from kubernetes.watch import Watch
 from podpool.api.builtin import PODS, Pod
 from podpool.kube.client import KubeClient
 from podpool.kube.informer import Informer, Replaced
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator

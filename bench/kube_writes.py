@@ -20,7 +20,7 @@ from podpool.api.azure import NODE_NETWORK_CONFIGS
 from podpool.api.crds import crd_manifests
 from podpool.kube.client import KubeClient
 from podpool.kube.crd_install import install_crds
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.transport import Request, Response
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from podpool.core.settings import parse_settings
 from podpool.kube.client import KubeClient
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.transport import Request
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from podpool.kube.client import KubeClient
 from podpool.kube.informer import ObjectInformer
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator

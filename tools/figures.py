@@ -5,7 +5,7 @@ from pathlib import Path
 
 import matplotlib as mpl
 
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.core.batch_ladder import BatchGrade, Load, Projection, SubnetDemand, batch_ladder, grade_batch
 from podpool.core.scaling import target
 from podpool.core.settings import Settings

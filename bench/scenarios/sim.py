@@ -13,7 +13,7 @@ from bench.measures import Median
 from bench.scenario import Effort, Run, Scenario, Side, Trial
 from podpool.lab.sim.profiles import PROFILES
 from podpool.lab.sim.scenario import draw
-from podpool.lab.sim.shrink import run_scenario
+from podpool.lab.sim.seed_runner import run_scenario
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

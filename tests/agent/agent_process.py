@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from parts.daemon import dying_with_us
 from podpool.cni.build import build
 from podpool.lab.apiserver.tls import kubeconfig
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from tests.agent.node_env import NODE, NodeEnv
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 
 from podpool.agent.node_confirmation import ADD_INTERVAL, QUICK_ATTEMPTS
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.api.builtin import NODES
 from podpool.core.settings import Settings
 from podpool.runtime.transport import Request, Response

@@ -6,7 +6,7 @@ import pytest
 
 from podpool.agent.pool import Pool
 from podpool.agent.records import NCAccepted, NCAdopted, ReleasePending, Started
-from podpool.agent.scaling import InventoryReport, inventory_report, requested_inventory
+from podpool.agent.scaling_decision import InventoryReport, inventory_report, requested_inventory
 from podpool.api.azure import (
     INVENTORY_ANNOTATION,
     NODE_NETWORK_CONFIGS,

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, CLUSTER_SUBNET_STATES, CLUSTER_SUBNETS, NODE_NETWORK_CONFIGS
 from podpool.api.crds import CRDS

@@ -2,7 +2,7 @@
 
 import pytest
 
-from podpool.agent.scaling import InventoryReport, NNCPatch, ScalingInputs, ScalingParameters, decide
+from podpool.agent.scaling_decision import InventoryReport, NNCPatch, ScalingInputs, ScalingParameters, decide
 from podpool.api.azure import AgentReport, NetworkConfigSpec
 from podpool.core.debounce import DebounceState, DebounceTiming
 from podpool.core.scaling import Scaler

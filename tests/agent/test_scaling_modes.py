@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from podpool.agent.scaling import ScalingMode, ScalingParameters, target_count
+from podpool.agent.scaling_decision import ScalingMode, ScalingParameters, target_count
 from podpool.api.azure import CLUSTER_SUBNETS
 from podpool.core.scaling import NodeHoldings, Scaler
 from podpool.core.settings import Settings

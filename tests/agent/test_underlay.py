@@ -9,7 +9,8 @@ import pytest
 from podpool.agent.pool import Pool
 from podpool.agent.records import NCAdopted
 from podpool.agent.underlay_poller import BadUnderlay, NMAgentClient
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.agent.nc_samples import NC, grants, status
 from tests.agent.node_env import SETTLE_TIME, NodeEnv, in_node_env

@@ -24,7 +24,7 @@ from podpool.kube.crd_install import install_crds
 from podpool.lab.apiserver.handler import ResourceHandler
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.whereabouts.network_plan import SliceTableKey, SliceTablePlan
 from podpool.whereabouts.slice_assignment import assign_slices, slice_allocations
 from tests.agent.clocks import LoopClock

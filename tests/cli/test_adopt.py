@@ -22,7 +22,7 @@ from podpool.cli.main import main
 from podpool.core.errors import InvalidInput
 from podpool.kube.crd_install import install_crds
 from podpool.lab.apiserver.tls import kubeconfig
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from tests.agent.secondary.shared_range_env import (
     SYSTEM,
     SharedRangeCluster,

@@ -19,7 +19,7 @@ from parts.loopback import answers, free_port
 from parts.polling import until
 from podpool.cli.main import main
 from podpool.ledger.client import LedgerClient
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,7 +14,8 @@ from podpool.cli.listen import reload_certificate, server_tls, warn_of_plain_htt
 from podpool.core.errors import InvalidInput
 from podpool.ledger.client import Timeouts
 from podpool.ledger.storage.database import parse_database
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 
 

@@ -19,8 +19,8 @@ from podpool.cli.commands.cni import install_plugin, uninstall_plugin
 from podpool.cni import build, conflist
 from podpool.cni import install as installer
 from podpool.cni.install import install, python_plugin, uninstall
-from podpool.cni.plugin_versions import PluginDoesNotRun
 from podpool.cni.protocol import VERSIONS
+from podpool.cni.supported_cni_versions import PluginDoesNotRun
 from podpool.core.errors import InvalidInput
 
 pytestmark = [pytest.mark.real, pytest.mark.xdist_group("shim")]

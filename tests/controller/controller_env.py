@@ -37,7 +37,8 @@ from podpool.ledger.http.rate_limit import RateLimits
 from podpool.ledger.messages import SubnetName, SubnetSpec, SubnetState
 from podpool.ledger.storage.database import parse_database
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from tests.kube.api_servers import ApiServerUnderTest, NamespaceClient
 from tests.kube.disturbable_transport import DisturbableTransport
 

@@ -9,7 +9,8 @@ from podpool.controller.metrics import with_metrics
 from podpool.kube.client import KubeClient
 from podpool.kube.leader_election import LeadershipLost
 from podpool.runtime import process
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request
 from tests.controller.controller_env import ControllerEnv, ControllerEnvs
 from tests.kube.api_servers import lite_api_server

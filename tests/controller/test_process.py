@@ -15,7 +15,7 @@ from podpool.lab.apiserver.registry import CRDS
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 
 PODPOOL = Path(sys.executable).parent / "podpool"
 TIMEOUT = 60.0

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from podpool.controller.allocation_controller import RESYNC_INTERVAL
 from podpool.controller.ledger_health import CONDITION, GRACE_PERIOD
+from podpool.controller.ledger_term_runner import RESYNC_INTERVAL
 from podpool.controller.settings import Scarcity
 from podpool.core.batch_ladder import Load, batch_ladder
 from podpool.lab.sim.cluster import SimCluster

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from parts.axe import script
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from tests.dashboard.fake_cluster import FakeCluster
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Response
 from tests.dashboard.dashboard_page import MAPPED, SHOWN, OpenDashboard, filled, open_dashboard
 from tests.dashboard.fake_cluster import FakeCluster

@@ -28,7 +28,7 @@ from podpool.lab.apiserver.tls import kubeconfig
 from podpool.runtime import process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.logging import configure_logging
 
 PORT = 7782

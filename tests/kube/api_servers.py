@@ -22,7 +22,8 @@ from podpool.lab.apiserver.registry import ApiResource
 from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore
 from podpool.lab.apiserver.tls import kubeconfig
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Transport
 from tests.kube.disturbable_transport import DisturbableTransport
 from tests.kube.etcd_client import EtcdClient

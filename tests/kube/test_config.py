@@ -18,7 +18,7 @@ from podpool.core.errors import InvalidInput
 from podpool.kube.client import KubeClient
 from podpool.kube.client_config import connect, default_namespace, from_kubeconfig, in_cluster, token_file_headers
 from podpool.kube.errors import ApiForbidden
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response
 from tests.kube.event_loops import run_in_loop
 

@@ -13,7 +13,7 @@ import pytest
 from podpool.core.errors import InvalidInput
 from podpool.kube import credentials
 from podpool.kube.client_config import Connection, from_kubeconfig
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 from tests.kube.api_servers import FixedClock
 from tests.kube.event_loops import run_in_loop

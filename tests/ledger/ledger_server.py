@@ -14,7 +14,7 @@ from podpool.ledger.http.app import build_app
 from podpool.ledger.http.rate_limit import RateLimits
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 
 UNLIMITED = RateLimits(rate=1e9, burst=1e9)
 

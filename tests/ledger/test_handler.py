@@ -24,7 +24,8 @@ from podpool.ledger.messages import (
 )
 from podpool.ledger.storage.rollback_detector import MemoryRollbackDetector
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response
 from tests.ledger.harness import (
     SUBNET,

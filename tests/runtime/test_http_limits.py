@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.http_connection import ServerLimits
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import BodyTooLarge, Handler, Request, Response, with_body
 
 SHORT = ServerLimits(head_timeout=0.1, idle_timeout=0.2, body_timeout=0.1, write_timeout=0.1, min_rate=1e6)

@@ -24,7 +24,7 @@ from podpool.agent.deps import AgentDeps, AgentOptions
 from podpool.agent.fence import Fence
 from podpool.agent.health import AgentHealth
 from podpool.agent.informers import AgentInformers
-from podpool.agent.journal_loss_recovery import JournalLossRecovery
+from podpool.agent.lost_grants import LostGrantClearing
 from podpool.agent.metrics import MetricsSnapshot
 from podpool.agent.neighbor_proxy import NeighborProxy
 from podpool.agent.nnc_tracker import NNCTracker
@@ -77,7 +77,7 @@ class Agent:
         self._ipam = PoolIPAM(deps, options, state, demand, self._inputs, self._proxy)
         sources = (self._ipam, *(self._secondary.sources if self._secondary else ()))
         self._sandbox_gc = SandboxGC(deps, self._informers.pods.cache, sources)
-        self._journal_loss_recovery = JournalLossRecovery(
+        self._journal_loss_recovery = LostGrantClearing(
             deps, state, self._informers.pods.cache, self._ipam.added, self._sandbox_gc.runtime
         )
         self._underlay = UnderlayPoller(deps, state, deps.underlay) if deps.underlay else None

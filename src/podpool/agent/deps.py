@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Protocol
 
 from podpool.agent.journal import SEGMENT_BYTES
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.core.errors import PodpoolError
 from podpool.core.settings import Settings
 from podpool.kube.client import KubeClient

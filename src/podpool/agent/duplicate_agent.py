@@ -8,7 +8,7 @@ know whether that agent still runs, so it writes its own. If the report of an ol
 runs, and this one yields: it assigns no new address and writes nothing, until it tries once more. The agent with the
 older journal never yields, so the two settle after one patch each.
 
-What the other may assign counts as lost (`journal_loss_recovery`): grants that are first seen beside its report, and
+What the other may assign counts as lost (`lost_grants`): grants that are first seen beside its report, and
 all free grants of an agent that is fenced, because it yields or because it could not read the report for so long. No
 lost grant is cleared before the other, if it cannot read the NNC, is fenced.
 """

@@ -48,7 +48,8 @@ class AgentHealth:
         failure = self.node_failure()
         if failure and failure != self._logged:
             self._deps.log.warning(
-                "Node of this machine not found, new addresses stop at the fence time", reason=failure
+                "Node of this machine not found, no new address is assigned after the fence time",
+                reason=failure,
             )
         elif self._logged and not failure:
             self._deps.log.info("Node of this machine found")

@@ -12,7 +12,7 @@ from decimal import Decimal
 from typing import TypeAlias
 
 from podpool.agent.deps import NAMESPACE, AgentDeps
-from podpool.agent.scaling import ScalingParameters
+from podpool.agent.scaling_decision import ScalingParameters
 from podpool.api.azure import (
     CLUSTER_SUBNET_STATES,
     CLUSTER_SUBNETS,

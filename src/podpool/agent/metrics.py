@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, exposition
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from podpool.agent.scaling import ScalingParameters
+from podpool.agent.scaling_decision import ScalingParameters
 from podpool.api.azure import NetworkContainer
 from podpool.runtime.transport import Handler, Request, Response
 

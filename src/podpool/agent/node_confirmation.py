@@ -231,7 +231,9 @@ class NodeConfirmation:
             if reason and nc.id not in self._refused and len(self._refused) < MAX_REFUSED:
                 self._refused.add(nc.id)
                 self._deps.log.error(
-                    "network container refused, none of its addresses is assigned", nc=nc.id, reason=reason
+                    "network container refused, it cannot be served and no Pod gets its addresses",
+                    nc=nc.id,
+                    reason=reason,
                 )
                 if self._deps.recorder:
                     regarding = object_reference(NODES, node)

@@ -13,7 +13,7 @@ from podpool.agent.grant_table import GrantState
 from podpool.agent.neighbor_proxy import NeighborProxy
 from podpool.agent.records import Assigned, GrantAssignment, NCFamily, PoolGrant, Unassigned
 from podpool.agent.sandbox_gc import SandboxInterface
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.cni.protocol import Attachment, CniError, ErrorCode, IPConfig

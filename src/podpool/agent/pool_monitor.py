@@ -17,7 +17,7 @@ from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.node_condition import NodeConditionReporter
 from podpool.agent.node_confirmation import NodeConfirmation
 from podpool.agent.records import ReleasePending
-from podpool.agent.scaling import NNCPatch, ScalingDecision, ScalingInputs, agent_report, decide
+from podpool.agent.scaling_decision import NNCPatch, ScalingDecision, ScalingInputs, agent_report, decide
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import AGENT_ANNOTATION, NODE_NETWORK_CONFIGS, AgentReport, NetworkConfigSpec

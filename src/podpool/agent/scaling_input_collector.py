@@ -8,7 +8,7 @@ from podpool.agent.fence import own_report, shows_other_nc
 from podpool.agent.informers import AgentInformers
 from podpool.agent.nnc_tracker import NNCTracker
 from podpool.agent.refusal_reasons import no_address_reason, not_ready_reason, shortage_message
-from podpool.agent.scaling import (
+from podpool.agent.scaling_decision import (
     InventoryReport,
     ScalingInputs,
     ScalingParameters,

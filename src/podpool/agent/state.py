@@ -101,7 +101,7 @@ class AgentState:
         self.contested_until = 0.0
         """Until when another agent of this node may assign addresses, on the boot clock (`duplicate_agent`)."""
         self.lost_withheld = False
-        """Whether lost grants stay lost for longer: a sandbox without a Pod may use them (`journal_loss_recovery`)."""
+        """Whether lost grants stay lost for longer: a sandbox without a Pod may use them (`lost_grants`)."""
         self.journal = Journal(disk, AGENT_JOURNAL, self.snapshot, segment_bytes=segment_bytes)
         self._disk = disk
         self._clock = clock

@@ -15,7 +15,7 @@ from podpool.kube import client_config
 from podpool.kube.client import KubeClient
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 from podpool.whereabouts.cni_json import read_object, read_struct
 from podpool.whereabouts.config_merge import RawIpamConfig
 

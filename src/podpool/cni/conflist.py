@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from podpool.cni.atomic_write import write_atomically
-from podpool.cni.plugin_versions import PluginDoesNotRun, supported_versions
 from podpool.cni.profiles import DEFAULT_PROFILE, OPTIONS_FLAG, interface_plugin
+from podpool.cni.supported_cni_versions import PluginDoesNotRun, supported_versions
 from podpool.core.errors import InvalidInput
 
 NAME = "10-podpool.conflist"

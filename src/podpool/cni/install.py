@@ -15,8 +15,8 @@ from pathlib import Path
 from podpool.cni.atomic_write import temporary_file
 from podpool.cni.build import BuildFailed, NoCompiler, build, plugin_name
 from podpool.cni.paths import BIN_DIR
-from podpool.cni.plugin_versions import PluginDoesNotRun, supported_versions
 from podpool.cni.protocol import VERSIONS
+from podpool.cni.supported_cni_versions import PluginDoesNotRun, supported_versions
 from podpool.core.errors import InvalidInput
 from podpool.runtime.logging import get_logger
 

@@ -13,10 +13,10 @@ from typing import Any
 from msgspec.structs import replace
 
 from podpool.controller.allocation_cache import AllocationCache
-from podpool.controller.allocation_controller import AllocationController
 from podpool.controller.deps import ControllerDeps, ControllerInformers, SliceDeps
 from podpool.controller.events import ControllerEvents
 from podpool.controller.ledger_health import LedgerConditionWriter, LedgerHealth
+from podpool.controller.ledger_term_runner import LedgerTermRunner
 from podpool.controller.metrics import ControllerMetrics, ControllerSnapshot
 from podpool.controller.nnc_conversion import subnet_of
 from podpool.controller.reconcile_batcher import LeaderTerm
@@ -81,7 +81,7 @@ class Controller:
         self._term_failure = ""
         """Why the last term failed, or could not be opened."""
         self._elector = self._new_elector()
-        self._allocations: AllocationController | None = None
+        self._allocations: LedgerTermRunner | None = None
         self._slices: SliceController | None = None
         self._cluster = ""
         self._terms: dict[str, LeaderTerm] = {}
@@ -216,7 +216,7 @@ class Controller:
                 records = await self._health.call(deps.ledger.network_containers(self._cluster, network=network))
                 allocations.load(records.network_containers, network=network)
         open_term = partial(self._open_term, deps)
-        self._allocations = AllocationController(
+        self._allocations = LedgerTermRunner(
             deps, self._health, allocations, terms, cluster=self._cluster, open_term=open_term
         )
         try:

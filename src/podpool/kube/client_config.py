@@ -16,7 +16,7 @@ from podpool.core.errors import InvalidInput
 from podpool.kube.credentials import ExecCredentialStatus, ExecPluginTransport
 from podpool.kube.kubeconfig import KubeconfigCluster, KubeconfigUser, ResolvedContext, resolve_context
 from podpool.runtime.clock import Clock, SystemClock
-from podpool.runtime.http import Headers, HttpTransport
+from podpool.runtime.http_client import Headers, HttpTransport
 
 SERVICE_ACCOUNT_DIR = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 """The mounted service account of a Pod."""

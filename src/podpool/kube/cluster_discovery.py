@@ -63,7 +63,7 @@ async def wait_until_served(
             served = not isinstance(error, ApiNotFound)
             reason = str(error) if served else not_served_reason(kind)
             if reason != logged:
-                log.info("cannot list a kind, waiting", kind=kind.plural, reason=reason)
+                log.warning("cannot list this kind, retrying", kind=kind.plural, reason=reason)
             logged = reason
             if served:
                 await backoff.wait()

@@ -20,7 +20,7 @@ from yarl import URL
 from podpool.core.errors import InvalidInput
 from podpool.kube.kubeconfig import ExecPlugin, KubeconfigCluster
 from podpool.runtime.clock import Clock
-from podpool.runtime.http import Headers, HttpTransport
+from podpool.runtime.http_client import Headers, HttpTransport
 from podpool.runtime.transport import Request, Response, Unreachable
 
 EXPIRY_MARGIN = 10.0

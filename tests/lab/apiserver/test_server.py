@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from podpool.api.crds import CRDS, crd_manifests
-from podpool.lab.apiserver.protobuf import MEDIA_TYPE, ProtobufError, decode
+from podpool.lab.apiserver.protobuf_request_decoder import MEDIA_TYPE, ProtobufError, decode
 from podpool.lab.apiserver.registry import EVENTS
 from podpool.lab.apiserver.root_handler import LiteApiServer
 from podpool.lab.apiserver.store import ObjectStore

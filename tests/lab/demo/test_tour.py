@@ -3,7 +3,7 @@
 import pytest
 from rich.console import Console
 
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.lab.demo.monitor_mode_model import SCHEDULED, simulate_node
 from podpool.lab.demo.tour import show_tour
 

@@ -10,8 +10,8 @@ import sys
 
 from podpool.lab.apiserver.watch_cache import StoreEvent
 from podpool.lab.sim.profiles import PROFILES
-from podpool.lab.sim.runner import ScenarioRunner
 from podpool.lab.sim.scenario import draw
+from podpool.lab.sim.scenario_runner import ScenarioRunner
 
 
 def fingerprint(profile: str, seed: int) -> str:

@@ -18,7 +18,7 @@ from podpool.agent.pool import Pool
 from podpool.agent.pool_ipam import PoolIPAM
 from podpool.agent.pool_monitor import PoolMonitor
 from podpool.agent.records import AnyRecord, Assigned, NodeConfirmed, PoolGrant, ReleasePending, Snapshot, Started
-from podpool.agent.scaling import NNCPatch, ScalingInputs
+from podpool.agent.scaling_decision import NNCPatch, ScalingInputs
 from podpool.agent.scaling_input_collector import InputCollector
 from podpool.agent.state import AgentState
 from podpool.api.azure import NetworkContainer, NodeNetworkConfig

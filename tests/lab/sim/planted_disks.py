@@ -15,4 +15,4 @@ def two_agents_share_a_disk(patch: pytest.MonkeyPatch) -> None:
 
 def sandboxes_without_pods_are_ignored(patch: pytest.MonkeyPatch) -> None:
     """After the loss of a journal only Pods are asked for addresses in use."""
-    patch.setattr("podpool.agent.journal_loss_recovery.podless_sandboxes", lambda *_args: [])
+    patch.setattr("podpool.agent.lost_grants.podless_sandboxes", lambda *_args: [])

@@ -21,14 +21,21 @@ from podpool.core import batch_ladder
 from podpool.core.batch_ladder import BatchGrade, SubnetDemand
 from podpool.kube.client import KubeClient
 from podpool.kube.errors import ApiNotFound
-from podpool.ledger.domain import allocator, fencing, reconcile, scaling_policy, service, subnet_reevaluation
+from podpool.ledger.domain import (
+    controller_terms,
+    reconcile,
+    request_allocator,
+    scaling_policy,
+    service,
+    subnet_reevaluation,
+)
 from podpool.ledger.domain.address_block import PRIMARY, Block
 from podpool.ledger.domain.allocations import AllocatedAddress, Allocations
-from podpool.ledger.domain.allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.fair_shares import Waiter
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.recovery import apply_inventory, inventory_response
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.request_allocator import Allocator, AllocatorItem
 from podpool.ledger.domain.rows import ClusterRow, NcRow
 from podpool.ledger.domain.service import LedgerService
 from podpool.ledger.messages import (
@@ -90,12 +97,12 @@ def inventories_always_count(patch: pytest.MonkeyPatch) -> None:
 def a_restore_goes_unnoticed(patch: pytest.MonkeyPatch) -> None:
     """The ledger continues from any database; the rollback detector and the callers' knowledge are ignored."""
     patch.setattr(LedgerService, "start", _nothing)
-    patch.setattr(fencing, "_detect_restore", lambda *_, **__: None)
+    patch.setattr(controller_terms, "_detect_restore", lambda *_, **__: None)
 
 
 def recovery_waits_for_no_cluster(patch: pytest.MonkeyPatch) -> None:
     """A restore ends every term, and the ledger continues from its database at once."""
-    begin = fencing.begin_recovery
+    begin = controller_terms.begin_recovery
 
     def recover_at_once(repo: Repository, **kwargs: Any) -> None:  # noqa: ANN401  passed on
         begin(repo, **kwargs)
@@ -105,7 +112,7 @@ def recovery_waits_for_no_cluster(patch: pytest.MonkeyPatch) -> None:
         for subnet in repo.subnets():
             repo.put_subnet(replace(subnet, paused_until=0.0))
 
-    for module in (service, fencing):
+    for module in (service, controller_terms):
         patch.setattr(module, "begin_recovery", recover_at_once)
 
 
@@ -350,5 +357,5 @@ def the_longest_waiting_cluster_is_served_first(patch: pytest.MonkeyPatch) -> No
     def of_no_cluster(nc: NcRow, *, requesting: bool = False) -> Waiter:
         return replace(waiter_of(nc, requesting=requesting), cluster="")
 
-    for module in (subnet_reevaluation, allocator):
+    for module in (subnet_reevaluation, request_allocator):
         patch.setattr(module, "waiter_of", of_no_cluster)

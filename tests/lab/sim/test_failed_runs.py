@@ -11,9 +11,9 @@ from podpool.cli.commands.sim import WorkerDied, run_seeds
 from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.profiles import PROFILES
-from podpool.lab.sim.runner import ScenarioRunner
 from podpool.lab.sim.scenario import draw
-from podpool.lab.sim.shrink import SeedFailure, run_and_shrink, run_scenario
+from podpool.lab.sim.scenario_runner import ScenarioRunner
+from podpool.lab.sim.seed_runner import SeedFailure, run_and_shrink, run_scenario
 
 SEED, FAILS_AT = 7, 60.0
 """A seed, and the second of its run from which the planted check fails."""
@@ -106,13 +106,13 @@ def test_an_exception_before_a_run_is_a_failure_of_its_seed(monkeypatch: pytest.
     def unbuildable(*_args: object, **_options: object) -> None:
         raise UnsupportedJournal("segment.1", "the constructor fails")
 
-    monkeypatch.setattr("podpool.lab.sim.runner.SimCluster", unbuildable)
+    monkeypatch.setattr("podpool.lab.sim.scenario_runner.SimCluster", unbuildable)
     failure = run_and_shrink(SEED, "narrow")
     assert isinstance(failure, SeedFailure)
     assert f"seed {SEED} of narrow: UnsupportedJournal: " in str(failure)
     assert "in unbuildable" in str(failure)
 
-    monkeypatch.setattr("podpool.lab.sim.shrink.draw", lambda *_: 1 // 0)
+    monkeypatch.setattr("podpool.lab.sim.seed_runner.draw", lambda *_: 1 // 0)
     failure = run_and_shrink(SEED, "narrow")
     assert isinstance(failure, SeedFailure)
     assert f"seed {SEED} of narrow: ZeroDivisionError: " in str(failure)
@@ -127,7 +127,7 @@ def test_an_exception_that_cannot_be_pickled_is_a_failure_of_its_seed(
     def unbuildable(*_args: object, **_options: object) -> None:
         raise UnsupportedJournal("segment.1", "the constructor fails")
 
-    monkeypatch.setattr("podpool.lab.sim.runner.SimCluster", unbuildable)
+    monkeypatch.setattr("podpool.lab.sim.scenario_runner.SimCluster", unbuildable)
     assert not run_seeds("1-3", "narrow")
     output = capsys.readouterr().out
     assert all(f"seed {seed} of narrow: UnsupportedJournal: " in output for seed in (1, 2, 3))

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from podpool.lab.sim.profiles import PROFILES
-from podpool.lab.sim.runner import ScenarioRunner
 from podpool.lab.sim.scenario import draw
+from podpool.lab.sim.scenario_runner import ScenarioRunner
 
 pytestmark = pytest.mark.simulation
 

@@ -13,7 +13,7 @@ from podpool.lab.sim.invariants import InvariantChecker
 from podpool.lab.sim.lost_del_invariants import LostDelChecker
 from podpool.lab.sim.profiles import PROFILES, SimConfig
 from podpool.lab.sim.scenario import draw
-from podpool.lab.sim.shrink import run_scenario as run_random
+from podpool.lab.sim.seed_runner import run_scenario as run_random
 from tests.lab.sim import planted_lost_dels, scenarios_lost_dels
 from tests.lab.sim.driver import WIDE, Scenario, run_scenario
 

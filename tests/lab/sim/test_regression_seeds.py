@@ -5,7 +5,7 @@ import pytest
 
 from podpool.lab.sim.profiles import PROFILES, Profile
 from podpool.lab.sim.scenario import ScenarioEvent, draw
-from podpool.lab.sim.shrink import run_scenario
+from podpool.lab.sim.seed_runner import run_scenario
 
 pytestmark = pytest.mark.simulation
 

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from podpool.agent.scaling import ScalingParameters
+from podpool.agent.scaling_decision import ScalingParameters
 from podpool.lab.sim.profiles import SimConfig
 from tests.lab.sim.driver import NARROW, SETTINGS, WIDE, ScenarioDriver, run_scenario
 

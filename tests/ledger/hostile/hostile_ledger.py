@@ -22,8 +22,9 @@ from podpool.ledger.messages import (
     SubnetSpec,
 )
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.http_connection import ServerLimits
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request
 from tests.ledger.harness import InProcessTransport, ManualClock
 

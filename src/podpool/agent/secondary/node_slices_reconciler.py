@@ -15,7 +15,7 @@ import msgspec
 
 from podpool.agent import records
 from podpool.agent.deps import AgentDeps, event_or_timeout
-from podpool.agent.secondary.slice_informers import InventoryRequest, SliceInformers
+from podpool.agent.secondary.node_slices_informer import InventoryRequest, SliceInformers
 from podpool.agent.secondary.slice_ippool_writer import IPPoolWriter
 from podpool.agent.secondary.slice_lifecycle import (
     Action,
@@ -335,13 +335,10 @@ class SliceReconciler:
         if self._state.slices.get(id_) or (confirmed and (overlapping or not valid)):
             return False
         if last.used_before:
-            self._deps.log.warning(
-                "journal lacks a slice that may be in use, its addresses cool down, and none is assigned before those of "
-                "all Pods are known"
-                if last.same_boot
-                else "journal lacks a slice of the machine's former boot, its addresses cool down",
-                slice=prefix,
-            )
+            event = "journal lacks a slice that may be in use, its addresses cool down"
+            if last.same_boot:
+                event += ", and none is assigned before those of all Pods are known"
+            self._deps.log.warning(event, slice=prefix)
         self._state.write(
             records.SliceAcquired(
                 assignment=id_,

@@ -41,7 +41,9 @@ class SliceOrphanGC:
         orphans = self._observations.observe(candidates, now=self._deps.clock.boot())
         if orphans:
             addresses = ", ".join(each.address for each in orphans)
-            self._deps.log.info("addresses of deleted Pods released", count=len(orphans), address=addresses)
+            self._deps.log.info(
+                "slice addresses of Pods that no longer use them released", count=len(orphans), address=addresses
+            )
         self._ipam.unassign(orphans)
         waiting.intersection_update(each.key for each in pods)
 

@@ -11,7 +11,7 @@ from podpool.agent.cni_socket import serve_cni
 from podpool.agent.deps import AgentDeps, AgentOptions, ContainerRuntime, Uplink
 from podpool.agent.metrics import AgentMetrics
 from podpool.agent.netns import NetnsProbe
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.agent.secondary.flat_file import FlatFileReader
 from podpool.agent.state_lock import acquire_lock
 from podpool.agent.underlay_poller import NMAgentClient
@@ -27,7 +27,8 @@ from podpool.kube.events import EventRecorder
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
+from podpool.runtime.http_server import serving
 from podpool.runtime.logging import get_logger
 from podpool.runtime.transport import Unreachable
 from podpool.whereabouts.config_merge import FLAT_FILE_DIRECTORIES

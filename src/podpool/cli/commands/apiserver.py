@@ -14,7 +14,7 @@ from podpool.lab.apiserver.tls import kubeconfig as kubeconfig_for
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
 from podpool.runtime.host_header import allowed_hosts
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.logging import get_logger
 
 log = get_logger(__name__)

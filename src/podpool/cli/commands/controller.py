@@ -16,7 +16,7 @@ from podpool.kube import crd_install
 from podpool.ledger.client import Timeouts
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 
 LEDGER_TIMEOUTS = Timeouts(deadline=120.0, repeat_unanswered=False)
 """For an inventory; the controller ends other calls sooner, and decides itself what to repeat."""

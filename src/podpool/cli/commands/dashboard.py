@@ -11,7 +11,7 @@ from podpool.inspect.observer import Observer
 from podpool.ledger.client import Timeouts
 from podpool.runtime import entropy, process
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.logging import get_logger
 
 log = get_logger(__name__)

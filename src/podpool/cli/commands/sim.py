@@ -18,7 +18,7 @@ from podpool.core.errors import InvalidInput, PodpoolError
 from podpool.lab.sim.event_loop import PROCESS
 from podpool.lab.sim.profiles import PROFILES, Profile
 from podpool.lab.sim.scenario import draw
-from podpool.lab.sim.shrink import RunResult, SeedFailure, run_and_shrink, run_scenario
+from podpool.lab.sim.seed_runner import RunResult, SeedFailure, run_and_shrink, run_scenario
 from podpool.runtime.logging import TextFormatter
 
 _console = Console(highlight=False)

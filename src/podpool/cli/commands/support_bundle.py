@@ -24,7 +24,7 @@ from podpool.inspect.bundle.collect import COMPONENTS, BundleCollector, BundleOp
 from podpool.inspect.preflight.checks import PreflightOptions, run_preflight
 from podpool.inspect.preflight.node_files import NodePaths
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 
 LOCAL_TIMEOUT = 2.0
 """Seconds to connect to a health port of this machine."""

@@ -13,7 +13,7 @@ from podpool.core.errors import InvalidInput
 from podpool.core.quantities import parse_duration
 from podpool.runtime import process
 from podpool.runtime.disk import LocalDisk
-from podpool.runtime.http import serving
+from podpool.runtime.http_server import serving
 from podpool.runtime.logging import get_logger
 from podpool.runtime.netlink import remove_all_proxy_entries
 from podpool.runtime.process import HealthCheck

@@ -106,7 +106,7 @@ COMMANDS = (
     ),
     _slice_admin(
         "declare-complete",
-        "Excuse the nodes that have not answered the controller's slice inventory.",
+        "Excuse all nodes that have not answered the controller's slice inventory.",
         "declare_complete",
         Example("List the silent nodes, and excuse them after a confirmation", ""),
         Example("Excuse them without a confirmation", "--yes"),
@@ -114,7 +114,8 @@ COMMANDS = (
         description=(
             "After a restore of the API server the controller asks every agent which slices it holds, and assigns "
             "nothing before all have answered or are gone. Excuse nodes only if their machines are off, or hold no "
-            "slices that the API server does not show."
+            "slices that the API server does not show: a slice that only an excused node knows may be assigned to "
+            "another, and its addresses used twice."
         ),
     ),
     _slice_admin(
@@ -126,7 +127,8 @@ COMMANDS = (
         Option("yes", "Confirm the loss without asking.", "false", Type.BOOLEAN, short="-y", env=False),
         description=(
             "If many nodes with slices disappear at once, node GC releases nothing: an API server that lost its data "
-            "looks the same while the Pods run. Slices of nodes that still run may be assigned to others."
+            "looks the same while the Pods run. Confirm only if the machines of all listed nodes are off: slices "
+            "of one that still runs would be assigned to others, and its addresses used twice."
         ),
     ),
     _inspect(

@@ -55,8 +55,14 @@ _CNI_CONFIG = (
     ),
     Option("cni-template", "File with the CNI configuration to write, in place of a profile."),
 )
-_KEEP_STATE = Option("keep-state", "Keep journals, objects and CRDs for a later installation.", "false", Type.BOOLEAN)
-_SHARED_RANGES = local("shared-ranges", "Also allow agents to write shared ranges.", "false", Type.BOOLEAN)
+_KEEP_JOURNAL = Option("keep-state", "Keep the journal for a later installation.", "false", Type.BOOLEAN)
+_KEEP_OBJECTS = Option("keep-state", "Keep objects and CRDs for a later installation.", "false", Type.BOOLEAN)
+_SHARED_RANGES = local(
+    "shared-ranges",
+    "Also allow agents to write IPPools of ranges that all nodes share (Whereabouts without slices).",
+    "false",
+    Type.BOOLEAN,
+)
 
 COMMANDS = (
     command(
@@ -150,7 +156,7 @@ COMMANDS = (
     ),
     command(
         "agent uninstall",
-        "Remove podpool's files from this node, after its agent has stopped.",
+        "Remove plugin, CNI configuration and journal from this node, after its agent has stopped.",
         "uninstall:uninstall_agent",
         Example("Uninstall from this node", ""),
         Example("Keep the journal", "--keep-state"),
@@ -158,8 +164,10 @@ COMMANDS = (
         Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
         _STATE,
         Option("empty-dirs", "Directories to empty, separated by commas.", str(PurePath(paths.SOCKET).parent)),
-        _KEEP_STATE,
-        Option("installed-file", "File that exists while podpool is still installed; then nothing is removed."),
+        _KEEP_JOURNAL,
+        Option(
+            "installed-file", "For a DaemonSet: a file that exists while podpool is installed; then nothing is removed."
+        ),
         Option("listen", "Address and port of /livez and /readyz, then served until stopped. Empty: exit when done."),
         service=True,
         description="It waits up to 120 s for the agent to stop. Running Pods keep their network; their DELs fail "
@@ -172,7 +180,7 @@ COMMANDS = (
         Example("Uninstall from the cluster of the current context", ""),
         Option("daemon-set", "DaemonSet in kube-system that runs `podpool agent uninstall`; it is awaited first."),
         Option("timeout", "How long to wait for the nodes, and for the objects.", "5m"),
-        _KEEP_STATE,
+        _KEEP_OBJECTS,
         *(WHEREABOUTS_NAMESPACE, KUBECONFIG),
         description="CRDs of another installation stay, and those of Whereabouts while shared ranges are in use.",
     ),
@@ -198,6 +206,7 @@ COMMANDS = (
         "cni:uninstall_plugin",
         *(Example("Uninstall the plugin", ""), _BIN_DIR, _NAME),
         Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
+        description="The journal stays; `podpool agent uninstall` removes that too. DELs of running Pods then fail.",
     ),
     command(
         "adopt whereabouts",

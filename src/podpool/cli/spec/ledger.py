@@ -165,7 +165,11 @@ COMMANDS = (
         description="The new token has the name, the cluster and, without their options, the subnets and limits of "
         "the former. Write it to the file that the controller reads (--ledger-token-file): it is read for each call.",
     ),
-    _admin("token list", "List the tokens of clusters and administrators.", Example("List tokens", "")),
+    _admin(
+        "token list",
+        "List the tokens of clusters and administrators, without their secrets.",
+        Example("List tokens", ""),
+    ),
     _admin(
         "token revoke",
         "Revoke a token for good: within seconds the ledger rejects every request with it.",

@@ -149,7 +149,10 @@ class SliceInventory:
                 try:
                     await self._collect()
                 except (ApiError, Unreachable) as error:
-                    log.info("slice inventory failed, retrying", error=error)
+                    log.warning(
+                        "cannot ask agents for their slices, none is assigned until all have answered; retrying",
+                        error=error,
+                    )
                     await asyncio.sleep(POLL_INTERVAL)
 
     async def _collect(self) -> None:
@@ -220,8 +223,8 @@ class SliceInventory:
         if silent and not self._reported:
             self._reported = True
             log.warning(
-                "no slice is assigned before these nodes have answered: check podpool's agent on them, delete Nodes"
-                " that are gone, or run `podpool slices declare-complete`",
+                "slice inventory waits for these nodes, no slice is assigned: check podpool's agent on them, delete"
+                " Nodes that are gone, or run `podpool slices declare-complete`",
                 nodes=_listed(silent),
                 count=len(silent),
             )

@@ -262,7 +262,11 @@ def _has_valid_name(network: str, node: str, slice_: Prefix) -> bool:
     try:
         return bool(PoolIdentifier(range=slice_, network=network, node=node).name)
     except InvalidInput as error:
-        log.warning("IPPool name is invalid, node gets no slice", node=node, reason=error)
+        log.warning(
+            "network and node name give no valid IPPool name, node gets no slice: rename the network",
+            node=node,
+            reason=error,
+        )
         return False
 
 

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.lab.apiserver import protobuf, status_errors
+from podpool.lab.apiserver import protobuf_request_decoder, status_errors
 from podpool.lab.apiserver.patches import PatchError, json_patch, merge_patch
 from podpool.lab.apiserver.registry import ApiResource, Object
 from podpool.lab.apiserver.schema_validation import unknown
@@ -56,10 +56,10 @@ def decode_object(request: Request) -> dict[str, Any]:
 def decode(request: Request, type_: type[T]) -> T:
     """Return a request's body as a type."""
     try:
-        if request.headers.get("content-type", "").startswith(protobuf.MEDIA_TYPE):
-            return msgspec.convert(protobuf.decode(request.body), type_)
+        if request.headers.get("content-type", "").startswith(protobuf_request_decoder.MEDIA_TYPE):
+            return msgspec.convert(protobuf_request_decoder.decode(request.body), type_)
         return msgspec.json.decode(request.body, type=type_)
-    except protobuf.ProtobufError:
+    except protobuf_request_decoder.ProtobufError:
         raise status_errors.unsupported_media_type("application/json") from None
     except (msgspec.DecodeError, msgspec.ValidationError) as error:
         raise status_errors.bad_request(f"the request body cannot be decoded: {error}") from None

@@ -28,7 +28,7 @@ from podpool.ledger import admin_messages as f
 from podpool.ledger import messages as m
 from podpool.ledger.client import LedgerClient, Timeouts
 from podpool.runtime import entropy
-from podpool.runtime.http import HttpTransport
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.transport import Request, Unreachable
 
 HOST = "127.0.0.1"

@@ -7,7 +7,7 @@ requested addresses. The reactive mode is Azure's first one: without the primary
 
 import msgspec
 
-from podpool.agent.scaling import ScalingMode
+from podpool.agent.scaling_decision import ScalingMode
 from podpool.core.debounce import DebounceState, debounce
 from podpool.core.scaling import NodeHoldings, ScalingStep, reactive_step, surplus, target
 from podpool.core.settings import Settings

@@ -23,7 +23,7 @@ from podpool.lab.sim.address_use_oracle import AddressUse, Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.fence_checker import FenceChecker
 from podpool.lab.sim.interceptor import CONFIRMING_READS
-from podpool.lab.sim.ledger_invariants import LedgerCooldownChecker
+from podpool.lab.sim.ledger_cooldown_invariant import LedgerCooldownChecker
 from podpool.ledger.messages import NetworkContainerRecord
 
 if TYPE_CHECKING:

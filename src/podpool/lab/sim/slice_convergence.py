@@ -20,7 +20,7 @@ from podpool.lab.sim import nads
 from podpool.lab.sim.address_use_oracle import Violation
 from podpool.lab.sim.cluster import SimCluster
 from podpool.lab.sim.nads import AttachedNetwork
-from podpool.lab.sim.slice_actions import THIRD_PARTY
+from podpool.lab.sim.slice_faults import THIRD_PARTY
 from podpool.lab.sim.slice_state import (
     OwnedAssignment,
     all_owned,

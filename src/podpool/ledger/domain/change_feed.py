@@ -10,9 +10,9 @@ from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequenc
 
 import msgspec
 
-from podpool.ledger.domain.allocator import SubnetTransaction
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.repository import LedgerStore, Repository
+from podpool.ledger.domain.request_allocator import SubnetTransaction
 from podpool.ledger.domain.token_scope import EVERYTHING, TokenScope
 from podpool.ledger.messages import SubnetChange
 

@@ -20,7 +20,7 @@ prove nothing. The rules, of which the model in `tests/ledger/continuity_model.p
 5. Lost commits begin a recovery: a higher epoch than any seen, a new challenge, and each member's inventory after it.
    So does an operator's declaration, and the replacement of the key, after which no receipt can be evidence.
 
-The service does not apply these rules yet: `fencing` and `storage.rollback_detector` decide until it does.
+The service does not apply these rules yet: `controller_terms` and `storage.rollback_detector` decide until it does.
 """
 
 from collections.abc import Iterable

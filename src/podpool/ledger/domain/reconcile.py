@@ -15,11 +15,11 @@ import msgspec
 from msgspec.structs import replace
 
 from podpool.core.mass_loss import BreakerSettings
-from podpool.ledger.domain.allocator import Allocator, SubnetTransaction
-from podpool.ledger.domain.fencing import check_recovered
+from podpool.ledger.domain.controller_terms import check_recovered
 from podpool.ledger.domain.mass_loss_breaker import check_losses
 from podpool.ledger.domain.quota import Quota
 from podpool.ledger.domain.repository import Repository
+from podpool.ledger.domain.request_allocator import Allocator, SubnetTransaction
 from podpool.ledger.domain.rows import AllocationEvent, ClusterRow, ClusterUse
 from podpool.ledger.errors import LedgerError, NotFound
 from podpool.ledger.messages import (

@@ -19,7 +19,7 @@ from podpool.ledger.domain.admin import AdminService
 from podpool.ledger.domain.allocations import Allocations
 from podpool.ledger.domain.change_feed import ChangeFeeds
 from podpool.ledger.domain.cluster_usage import count_missing, uncounted_networks
-from podpool.ledger.domain.fencing import begin_recovery, check_term, open_term
+from podpool.ledger.domain.controller_terms import begin_recovery, check_term, open_term
 from podpool.ledger.domain.history import index_all, record_pods, trim
 from podpool.ledger.domain.ledger_time import LedgerClock
 from podpool.ledger.domain.networks import KnownNetworks

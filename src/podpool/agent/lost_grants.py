@@ -37,7 +37,7 @@ MAX_LOGGED = 10
 """Sandboxes that a log line names."""
 
 
-class JournalLossRecovery:
+class LostGrantClearing:
     """Clears lost grants; `added` are the keys of Pods that sent an ADD since the journal was lost."""
 
     def __init__(

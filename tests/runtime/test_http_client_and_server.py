@@ -12,8 +12,9 @@ import pytest
 import trustme
 
 from podpool.core.errors import InvalidInput
-from podpool.runtime.http import HttpTransport, serving
+from podpool.runtime.http_client import HttpTransport
 from podpool.runtime.http_connection import ServerLimits
+from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 
 

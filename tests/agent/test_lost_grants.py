@@ -2,7 +2,7 @@
 
 import asyncio
 
-from podpool.agent.journal_loss_recovery import podless_sandboxes, unused_lost_grants
+from podpool.agent.lost_grants import podless_sandboxes, unused_lost_grants
 from podpool.agent.pool import Pool
 from podpool.agent.records import Assigned, CooldownForced, NCAccepted, NCAdopted, PodIdentity
 from podpool.api.builtin import Pod, PodAnnotations, PodIP, PodMeta, PodSpec, PodStatus

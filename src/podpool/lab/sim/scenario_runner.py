@@ -18,8 +18,8 @@ from podpool.lab.sim.lost_del_invariants import LostDelChecker
 from podpool.lab.sim.network import NetworkConditions
 from podpool.lab.sim.profiles import Profile
 from podpool.lab.sim.scenario import ScenarioEvent, cluster_prefixes
-from podpool.lab.sim.slice_actions import SliceFaultInjector
 from podpool.lab.sim.slice_convergence import check_slices_converged
+from podpool.lab.sim.slice_faults import SliceFaultInjector
 from podpool.lab.sim.slice_invariants import SliceInvariantChecker
 from podpool.runtime.logging import get_logger
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from podpool.lab.sim.profiles import PROFILES, Profile
-from podpool.lab.sim.runner import FAILURES, ScenarioRunner
 from podpool.lab.sim.scenario import ScenarioEvent, draw
+from podpool.lab.sim.scenario_runner import FAILURES, ScenarioRunner
 
 MAX_RUNS = 200
 """Runs that shrinking may take."""

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from podpool.cli.commands.sim import run_seed
 from podpool.lab.sim.profiles import PROFILES
 from podpool.lab.sim.scenario import ScenarioEvent, draw
-from podpool.lab.sim.shrink import SeedFailure, run_and_shrink, shrink
+from podpool.lab.sim.seed_runner import SeedFailure, run_and_shrink, shrink
 from tests.lab.sim import planted_agent
 
 DOCS = Path(__file__).parents[3] / "docs" / "simulator.md"

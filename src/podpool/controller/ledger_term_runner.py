@@ -31,7 +31,7 @@ SUBNET_WORKERS = 4
 log = get_logger(__name__)
 
 
-class AllocationController:
+class LedgerTermRunner:
     """Workqueues of nodes and subnets, their reconcilers, and the ledger sessions that they share."""
 
     def __init__(
