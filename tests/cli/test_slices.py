@@ -355,7 +355,7 @@ class TestConfirmLoss:
 def test_a_command_with_commands_below_it(invoke: Invoke) -> None:
     """`slices NETWORK` and `slices confirm-loss` are told apart; help and completion list both."""
     shown = invoke("slices", "--help").stdout
-    assert "Available Commands:\n  declare-complete   Excuse the nodes" in shown
+    assert "Available Commands:\n  declare-complete   Excuse all nodes" in shown
     assert "podpool slices [NETWORK] [options]" in shown
     assert "Confirm that missing nodes are lost" in invoke("slices", "confirm-loss", "--help").stdout
     assert invoke("__complete", "slices", "c").stdout.startswith("confirm-loss\t")

@@ -12,8 +12,8 @@ import pytest
 import trustme
 
 from podpool.core.errors import InvalidInput
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.http_client import HttpTransport
-from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request, Response, Unreachable
 

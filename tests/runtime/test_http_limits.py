@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.http_client import HttpTransport
-from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.http_server import serving
 from podpool.runtime.transport import BodyTooLarge, Handler, Request, Response, with_body
 

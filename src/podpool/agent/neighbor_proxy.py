@@ -100,7 +100,7 @@ class NeighborProxy:
         for address in stale:
             self._remove(address)
         if missing:
-            self._log.warning("proxy entries of Pods were missing, added", count=len(missing))
+            self._log.warning("ARP and NDP entries of Pods were missing, added", count=len(missing))
         if stale:
             self._log.info("ARP and NDP entries of former Pods removed", count=len(stale))
 
@@ -140,7 +140,9 @@ class NeighborProxy:
         if error:
             self.failures += 1
             if reason != self.failure:
-                self._log.error("uplink does not answer for all Pods", reason=reason)
+                self._log.error(
+                    "cannot add ARP or NDP entries on the uplink, some Pods may be unreachable; retrying", reason=reason
+                )
         elif self.failure:
             self._log.info("uplink answers for all Pods again")
         self.failure = reason

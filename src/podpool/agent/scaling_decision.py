@@ -21,8 +21,8 @@ import math
 import msgspec
 
 from podpool.agent.pool import Pool
+from podpool.api.annotation_decoder import parse_number
 from podpool.api.azure import INVENTORY_ANNOTATION, AgentReport, NetworkConfigSpec, NetworkContainer, NodeNetworkConfig
-from podpool.api.bounded_annotations import parse_number
 from podpool.core.cooldown_levels import CooldownInForce
 from podpool.core.debounce import DebounceState, DebounceTiming, debounce
 from podpool.core.scaling import NodeHoldings, Scaler, reactive_step, surplus, target

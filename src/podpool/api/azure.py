@@ -8,7 +8,7 @@ from decimal import Decimal
 
 import msgspec
 
-from podpool.api.bounded_annotations import decode_annotation
+from podpool.api.annotation_decoder import decode_annotation
 from podpool.api.meta import ApiStruct, Condition, Kind, KubeObject
 
 AGENT_ANNOTATION = "podpool.io/agent"

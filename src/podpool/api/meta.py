@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from podpool.api.bounded_annotations import parse_number
+from podpool.api.annotation_decoder import parse_number
 
 
 class ApiStruct(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename="camel", gc=False):

@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator
 
 import msgspec
 
-from podpool.api.bounded_annotations import parse_number
+from podpool.api.annotation_decoder import parse_number
 from podpool.inspect.cluster_model import ClusterModel
 from podpool.runtime.clock import Clock
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from podpool.api.annotation_decoder import decode_annotation
 from podpool.api.azure import ClusterSubnet, NodeNetworkConfig, agent_report
-from podpool.api.bounded_annotations import decode_annotation
 from podpool.api.builtin import FINISHED, PodSpec, PodStatus
 from podpool.api.meta import ApiStruct, Condition, KeyedObject, Kind, ObjectIdentity
 from podpool.core.quantities import hundredths

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from podpool.api.bounded_annotations import parse_number
+from podpool.api.annotation_decoder import parse_number
 from podpool.core.errors import PodpoolError
 
 

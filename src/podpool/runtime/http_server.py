@@ -10,7 +10,7 @@ from typing import cast
 from aiohttp import web
 
 from podpool.core.errors import PodpoolError
-from podpool.runtime.http_connection import (
+from podpool.runtime.accepted_connections import (
     Connections,
     HttpConnection,
     ServerLimits,

@@ -5,7 +5,7 @@ from contextlib import suppress
 
 import msgspec
 
-from podpool.api.bounded_annotations import decode_annotation
+from podpool.api.annotation_decoder import decode_annotation
 from podpool.api.builtin import AddressedPod
 from podpool.api.multus import NetworkAttachmentDefinition
 from podpool.core.addresses import Address, parse_address

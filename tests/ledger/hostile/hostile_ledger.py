@@ -22,8 +22,8 @@ from podpool.ledger.messages import (
     SubnetSpec,
 )
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.http_client import HttpTransport
-from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.http_server import serving
 from podpool.runtime.transport import Request
 from tests.ledger.harness import InProcessTransport, ManualClock

@@ -9,7 +9,7 @@ import pytest
 from podpool.ledger.admin_messages import CreateTokenRequest
 from podpool.ledger.domain.rows import TokenRow
 from podpool.ledger.http.routes import ROUTES
-from podpool.runtime.http_connection import ServerLimits
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.transport import Request
 from tests.ledger.hostile.hostile_ledger import HostileLedger, hostile_ledger
 

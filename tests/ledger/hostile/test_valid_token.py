@@ -12,7 +12,7 @@ import pytest
 from podpool.ledger.messages import NetworkContainerState
 from podpool.ledger.storage.backup import TABLES, select_all
 from podpool.ledger.storage.fsck import check
-from podpool.runtime.http_connection import ServerLimits
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.transport import Request
 from tests.ledger.hostile.hostile_ledger import CLUSTER, SUBNET, HostileLedger, hostile_ledger
 

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from podpool.api.bounded_annotations import parse_number
+from podpool.api.annotation_decoder import parse_number
 from podpool.api.builtin import ADDRESSED_PODS, CONFIG_MAPS, LEASES, NODES, Lease
 from podpool.api.meta import Kind, KubeObject, ObjectMeta, T
 from podpool.api.multus import NETWORK_ATTACHMENTS, NetworkAttachmentDefinition

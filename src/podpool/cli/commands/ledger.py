@@ -17,8 +17,8 @@ from podpool.ledger.storage.backup import read_header, read_rows, verify_backup
 from podpool.ledger.storage.database import parse_database
 from podpool.ledger.storage.fsck import check
 from podpool.runtime import entropy, process
+from podpool.runtime.accepted_connections import ServerLimits
 from podpool.runtime.clock import SystemClock
-from podpool.runtime.http_connection import ServerLimits
 from podpool.runtime.http_server import serving
 from podpool.runtime.logging import get_logger
 

@@ -127,8 +127,9 @@ COMMANDS = (
         Option("yes", "Confirm the loss without asking.", "false", Type.BOOLEAN, short="-y", env=False),
         description=(
             "If many nodes with slices disappear at once, node GC releases nothing: an API server that lost its data "
-            "looks the same while the Pods run. Confirm only if the machines of all listed nodes are off: slices "
-            "of one that still runs would be assigned to others, and its addresses used twice."
+            "looks the same while the Pods run. After a day, if there is any Node, it releases them all the same. "
+            "Confirm only if the machines of all listed nodes are off: slices of one that still runs would be "
+            "assigned to others, and its addresses used twice."
         ),
     ),
     _inspect(

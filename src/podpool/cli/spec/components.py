@@ -206,7 +206,8 @@ COMMANDS = (
         "cni:uninstall_plugin",
         *(Example("Uninstall the plugin", ""), _BIN_DIR, _NAME),
         Option("conf-dir", "Directory of the CNI configuration to remove. Empty: do not remove it.", paths.CONF_DIR),
-        description="The journal stays; `podpool agent uninstall` removes that too. DELs of running Pods then fail.",
+        description="Drain the node first: without the plugin, DELs of running Pods fail. The journal stays; "
+        "`podpool agent uninstall` removes that too.",
     ),
     command(
         "adopt whereabouts",

@@ -188,7 +188,11 @@ COMMANDS = (
         description="Calls with an admin token that change something are recorded, the last 10,000 of them. Each is "
         "also a line of the ledger's log, with the field audit.",
     ),
-    _admin("cluster list", "List all clusters.", Example("List clusters", "")),
+    _admin(
+        "cluster list",
+        "List the clusters that use the ledger: their network containers, tokens, and what is awaited of them.",
+        Example("List clusters", ""),
+    ),
     _admin(
         "cluster retire",
         "Release everything that a destroyed cluster held.",
@@ -251,8 +255,9 @@ COMMANDS = (
         local("prune", "Also remove what is not in the file.", "false", Type.BOOLEAN),
         *(*shared.LEDGER_CONNECTION, *PRINTED),
         description="Subnets are created, grown, drained and reopened; what else differs is an error that names field "
-        "and line. `podpool ledger export` writes the file of a ledger. Of lists that are not in the file nothing is "
-        "changed. A pruned subnet is drained first, and deleted by a later run when it is empty.",
+        "and line. `podpool ledger export` writes the file of a ledger. A list that is absent from the file is left "
+        "alone. The secret of a token that is created or changed is written to its `secret_file`. A pruned subnet is "
+        "drained first, and deleted by a later run when it is empty.",
         session=Session.LEDGER,
         exit_codes=REFUSED,
     ),
@@ -262,6 +267,7 @@ COMMANDS = (
         "ledger_file:export",
         Example("Write a file", "> ledger.yaml"),
         *(*shared.LEDGER_CONNECTION, shared.MANIFEST_OUTPUT),
+        description="It has no secrets. For another ledger, add to each token the `secret_file` that gets its secret.",
         session=Session.LEDGER,
         exit_codes=REFUSED,
     ),

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from podpool.api.bounded_annotations import MAX_ANNOTATION_BYTES, decode_annotation, parse_number
+from podpool.api.annotation_decoder import MAX_ANNOTATION_BYTES, decode_annotation, parse_number
 from podpool.api.meta import is_older, version_number
 
 DECODER = msgspec.json.Decoder(dict[str, str])
