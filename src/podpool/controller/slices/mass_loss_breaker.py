@@ -88,8 +88,8 @@ class SliceMassLoss:
             " gone, run `podpool slices confirm-loss`"
         )
         log.warning(
-            "too many nodes with slices gone at once, no slice is released until they return, the loss is confirmed, or "
-            "a day has passed",
+            "too many nodes with slices gone at once, no slice is released until they return, the loss is confirmed "
+            "or a day has passed",
             reason=why,
         )
         self._deps.events.slice_node_gc_paused(namespace=self._deps.namespace, why=why)
