@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from functools import partial
 
 import asyncpg
 import pytest
@@ -19,7 +18,8 @@ from podpool.runtime.clock import SystemClock
 from podpool.runtime.transport import Request
 from tests.ledger.harness import LedgerHarness, run
 
-NAMES = tuple(SubnetName(network="vnet", name=name) for name in ("one", "two"))
+NETWORK = "vnet"
+NAMES = tuple(SubnetName(network=NETWORK, name=name) for name in ("one", "two"))
 
 
 def break_subnet(repo: Repository) -> None:
@@ -44,14 +44,14 @@ class TestFaultInOneSubnet:
         harness = LedgerHarness()
         for number, name in enumerate(NAMES):
             harness.subnet(f"10.{number}.0.0/29", name=name.name, reserved_for_primaries=0)
-        run(harness.store.write(break_subnet))
+        run(harness.store.write(break_subnet, network=NETWORK))
         harness.advance(1.0)
         assert 1 == harness.ledger.tasks.errors["timers"]
-        assert [True, False] == [run(harness.store.read(partial(is_due, name=name))) for name in NAMES]
-        run(harness.store.write(mend_subnet))
+        assert [True, False] == [is_due(harness, name) for name in NAMES]
+        run(harness.store.write(mend_subnet, network=NETWORK))
         harness.advance(1.0)
         assert 1 == harness.ledger.tasks.errors["timers"]
-        assert not run(harness.store.read(lambda repo: is_due(repo, NAMES[0])))
+        assert not is_due(harness, NAMES[0])
 
     def test_metric_counts_errors_by_task(self) -> None:
         harness = LedgerHarness()
@@ -59,8 +59,8 @@ class TestFaultInOneSubnet:
         assert 'podpool_ledger_task_errors_total{task="timers"} 0.0' in page
 
 
-def is_due(repo: Repository, name: SubnetName) -> bool:
-    row = repo.subnet(name)
+def is_due(harness: LedgerHarness, name: SubnetName) -> bool:
+    row = run(harness.store.read(lambda repo: repo.subnet(name), network=NETWORK))
     assert row is not None
     return row.due == 0.0
 
@@ -93,7 +93,7 @@ class TestPostgres:
             running = asyncio.create_task(ledger.run())
             try:
                 async with other.transaction():
-                    await other.execute("SELECT 1 FROM ledger FOR UPDATE")
+                    await other.execute("SELECT 1 FROM shard WHERE network = $1 FOR UPDATE", NETWORK)
                     call = asyncio.create_task(ledger.admin.drain(NAMES[0], draining=True))
                     await asyncio.to_thread(until, lambda: repeats(postgres, waits), "the ledger has tried three times")
                     assert not call.done()
