@@ -68,25 +68,31 @@ class TestFiles:
         assert state is not None
         assert (False, state) == asyncio.run(second(term))
 
-    def test_restored_file_is_detected(self, tmp_path: Path) -> None:
+    @pytest.mark.parametrize("changed", ["a", "b"])
+    def test_restored_file_is_detected(self, tmp_path: Path, changed: str) -> None:
+        """Whichever network of the file has lost a commit, its controllers are asked for their inventories."""
         path = tmp_path / "ledger.db"
 
-        async def run(count: int) -> bool:
+        async def run(*networks: str, create: bool = False) -> tuple[bool, list[bool]]:
             store = SqliteStore(path)
             ledger = ledger_on(store)
             detected = store.rollback() is not None
             await ledger.start()
-            for number in range(count):
-                await ledger.open_term(OpenTermRequest(cluster=f"c{number}"))
+            if create:
+                for number, network in enumerate(networks):
+                    spec = SubnetSpec(network=network, name="pods", cidr=f"10.{number}.0.0/24")
+                    await ledger.admin.create_subnet(spec)
+            requests = [OpenTermRequest(cluster="c1", network=network) for network in networks]
+            required = [(await ledger.open_term(request)).inventory_required for request in requests]
             await store.close()
-            return detected
+            return detected, required
 
-        assert not asyncio.run(run(1))
+        assert (False, [False, False]) == asyncio.run(run("a", "b", create=True))
         copy = path.read_bytes()
-        assert not asyncio.run(run(1))
+        assert (False, [False]) == asyncio.run(run(changed))
         path.write_bytes(copy)
-        assert asyncio.run(run(0))
-        assert not asyncio.run(run(0))
+        assert (True, [True]) == asyncio.run(run(changed))
+        assert (False, []) == asyncio.run(run())
 
     def test_concurrent_callers_share_commits_and_fail_alone(self, tmp_path: Path) -> None:
         async def main() -> None:

@@ -10,7 +10,7 @@ import pytest
 from parts.postgres import Postgres
 from podpool.ledger.domain.repository import LedgerStore
 from podpool.ledger.domain.service import LedgerService, LedgerSettings
-from podpool.ledger.messages import SubnetSpec
+from podpool.ledger.messages import SubnetName, SubnetSpec
 from podpool.ledger.storage.postgres.store import PostgresStore
 from podpool.ledger.storage.sqlite.store import InlineSqliteStore
 from podpool.runtime.clock import SystemClock
@@ -100,6 +100,7 @@ class TestPostgres:
             store = await PostgresStore.open(url, rng=random.SystemRandom())
             ledger = cached(store)
             await ledger.start()
+            await ledger.utilization(SubnetName(network="vnet", name="pods1"))  # the writer of the network connects
             before = len(log.read_text())
             (first,) = await ledger.utilization(SUBNET)
             uncached, since = result(before), len(log.read_text())
@@ -112,4 +113,5 @@ class TestPostgres:
         asyncio.run(make())
         uncached, known = asyncio.run(request())
         assert [] == known
-        assert ["subnet WHERE network = $1 AND name = $2", "ledger"] == [each.split(" FROM ")[1] for each in uncached]
+        reads = [each.split(" FROM ")[1] for each in uncached]
+        assert ["subnet WHERE network = $1 AND name = $2", "shard WHERE network = $1"] == reads
