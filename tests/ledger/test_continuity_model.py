@@ -5,6 +5,8 @@ import pytest
 from tests.ledger.continuity_model import Model
 from tests.ledger.continuity_search import MUTANTS, SETUPS, search
 
+pytestmark = pytest.mark.simulation
+
 
 @pytest.mark.parametrize("name", SETUPS)
 def test_no_two_owners_no_needless_recovery_and_no_dead_end(name: str) -> None:
