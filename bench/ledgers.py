@@ -67,34 +67,42 @@ class MeasuredLedger:
         await self.ledger.admin.create_subnet(SubnetSpec(network=name.network, name=name.name, cidr=cidr))
         return name
 
-    async def clusters(self, number: int) -> list[Caller]:
-        """Return the leaders of new clusters."""
-        callers = [Caller(self.ledger, f"cluster-{each}", self._nodes) for each in range(number)]
+    async def clusters(self, number: int, *, network: str) -> list[Caller]:
+        """Return the leaders of new clusters in a network."""
+        callers = [Caller(self.ledger, f"cluster-{each}", network, self._nodes) for each in range(number)]
         for caller in callers:
             await caller.lead()
         return callers
 
 
 class Caller:
-    """The leader of a cluster."""
+    """The leader of a cluster in a network."""
 
-    def __init__(self, ledger: LedgerService, cluster: str, nodes: count[int]) -> None:
+    def __init__(self, ledger: LedgerService, cluster: str, network: str, nodes: count[int]) -> None:
         self._ledger = ledger
         self._cluster = cluster
+        self._network = network
         self._nodes = nodes
         self._numbers = count(1)
         self._term = 0
 
     async def lead(self) -> None:
         """Open a term."""
-        self._term = (await self._ledger.open_term(OpenTermRequest(cluster=self._cluster))).term
+        request = OpenTermRequest(cluster=self._cluster, network=self._network)
+        self._term = (await self._ledger.open_term(request)).term
         self._numbers = count(1)
 
     def join(self, subnet: SubnetName) -> Awaitable[float]:
         """Request the first batch of a new node; returns the seconds that it took."""
         node = f"node-{next(self._nodes)}"
         item = ReconcileItem(subnet=subnet, node=node, node_uid=node, wanted=BATCH - 1, report=DemandReport())
-        call = ReconcileRequest(cluster=self._cluster, term=self._term, number=next(self._numbers), items=(item,))
+        call = ReconcileRequest(
+            cluster=self._cluster,
+            network=self._network,
+            term=self._term,
+            number=next(self._numbers),
+            items=(item,),
+        )
         return self._timed(call)
 
     async def _timed(self, call: ReconcileRequest) -> float:

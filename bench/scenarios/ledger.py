@@ -164,7 +164,7 @@ def first_batches(
 
     async def measure(measured: MeasuredLedger) -> float:
         subnet = await measured.subnet(CIDR)
-        clusters = await measured.clusters(callers)
+        clusters = await measured.clusters(callers, network=subnet.network)
         remaining = iter(range(batches))
         start = time.perf_counter()
         await asyncio.gather(*(sequential_calls(cluster, subnet, remaining) for cluster in clusters))
@@ -186,7 +186,7 @@ def burst(on: Callable[[], AbstractContextManager[MeasuredLedger]], *, size: int
 
     async def measure(measured: MeasuredLedger) -> float:
         subnet = await measured.subnet("10.0.0.0/15")
-        clusters = await measured.clusters(CALLERS)
+        clusters = await measured.clusters(CALLERS, network=subnet.network)
         start = time.perf_counter()
         waits: list[Awaitable[float]] = [clusters[number % CALLERS].join(subnet) for number in range(size)]
         waited = await asyncio.gather(*waits)
