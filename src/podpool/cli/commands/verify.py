@@ -1,5 +1,6 @@
 """`podpool verify`: test a running cluster with short-lived Pods."""
 
+import asyncio
 import secrets
 import signal
 from collections.abc import Iterator
@@ -64,10 +65,26 @@ async def _run(context: ClusterContext, options: VerifyOptions) -> VerifyReport:
 
 @contextmanager
 def _stopped_like_an_interrupt() -> Iterator[None]:
-    """Have SIGTERM end the test as Ctrl-C does, which deletes its Pods."""
-    before = signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
+    """Have SIGTERM end the test as Ctrl-C does, which deletes its Pods.
+
+    It does not raise SIGINT: a shell without job control starts background commands with SIGINT ignored.
+    """
+    loop, test = asyncio.get_running_loop(), asyncio.current_task()
+    received = False
+
+    def stop(*_: object) -> None:
+        nonlocal received
+        received = True
+        if test:
+            loop.call_soon_threadsafe(test.cancel)  # which also wakes the loop
+
+    before = signal.signal(signal.SIGTERM, stop)
     try:
         yield
+    except asyncio.CancelledError:
+        if received:
+            raise KeyboardInterrupt from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 
