@@ -48,7 +48,7 @@ def test_it_is_installed_upgraded_and_uninstalled(cluster: HelmCluster) -> None:
     cluster.cluster.clear()
     until(lambda: not cluster.cluster.pods(), "the Pods are gone", timeout=TIMEOUT, interval=INTERVAL)
     cluster.helm("uninstall", "podpool", "--timeout", "4m")
-    until(lambda: not left(cluster), "nothing is left", timeout=TIMEOUT, interval=INTERVAL)
+    until_nothing_is_left(cluster)
 
 
 def pods_reach_each_other(cluster: HelmCluster, *, count: int) -> None:
@@ -68,6 +68,20 @@ def updated(cluster: HelmCluster) -> bool:
     """Return whether every agent is one of the last upgrade."""
     status = cluster.cluster.admin.get("/apis/apps/v1/namespaces/kube-system/daemonsets/podpool-agent")
     return bool(status["status"].get("updatedNumberScheduled") == len(NAMES))
+
+
+def until_nothing_is_left(cluster: HelmCluster) -> None:
+    """Wait until nothing of podpool is left; the error names what is."""
+    found = ["no state was read"]
+
+    def nothing() -> bool:
+        found[:] = left(cluster)
+        return not found
+
+    try:
+        until(nothing, "nothing is left", timeout=TIMEOUT, interval=INTERVAL)
+    except TimeoutError:
+        raise AssertionError("\n".join(found)) from None
 
 
 def left(cluster: HelmCluster) -> list[str]:
