@@ -81,6 +81,25 @@ class TestNode:
         assert ["99-other.conflist"] == [each.name for each in conf.iterdir()]
         assert not [*run.iterdir(), *state.iterdir()]
 
+    def test_the_del_of_a_plugin_that_still_runs_does_not_stay(self, tmp_path: Path) -> None:
+        """It waits for an agent, which has stopped, and leaves its DEL for the next one."""
+        binaries, run = tmp_path / "bin", tmp_path / "run"
+        binaries.mkdir()
+        run.mkdir()
+        install(binaries)
+        attachment = {"CNI_COMMAND": "DEL", "CNI_CONTAINERID": "c", "CNI_IFNAME": "eth0", "CNI_NETNS": ""}
+        places = {"PODPOOL_SOCKET": str(run / "agent.sock"), "PODPOOL_DEFERRED_DELETES": str(run / "deletes")}
+        env = os.environ | attachment | places | {"CNI_PATH": str(binaries), "PODPOOL_WAIT_MS": "1000"}
+        config = json.dumps({"cniVersion": "1.0.0", "name": "pods", "type": "podpool"})
+        with subprocess.Popen([binaries / "podpool"], env=env, stdin=subprocess.PIPE, text=True) as plugin:
+            assert plugin.stdin
+            plugin.stdin.write(config)
+            plugin.stdin.close()
+            removed = remove_node_files(bin_dir=binaries, names=["podpool"], conf_dir=None, emptied=[run])
+            assert 0 == plugin.wait()
+        assert [binaries / "podpool", run / "deletes"] == removed
+        assert [] == [*run.iterdir()]
+
     def test_a_second_time_removes_nothing(self, tmp_path: Path) -> None:
         none = tmp_path / "none"
         assert [] == remove_node_files(bin_dir=none, names=["podpool"], conf_dir=none, emptied=[none])

@@ -155,7 +155,7 @@ class IPPoolWriter:
         if all(each.closed and not self._in_use(each) for each in slices):
             await self._delete(name)
             return None
-        if not self._node_uid():  # without it, node GC could not tell whose the objects are
+        if not self._node_uid():  # node GC finds the objects of a Node by it
             return Requeue(WRITE_DELAY)
         since = self._unwritten_since.pop(name, self._deps.clock.boot())
         try:
