@@ -1,9 +1,8 @@
 """Writes IPPools and Leases of slices, for Whereabouts' tools, after the journal: no decision depends on them.
 
-They are created behind the first ADD in a slice, once the Node's UID is known, and deleted when it is returned. The
-journal is authoritative. What a third party changed is read before it is overwritten: a changed entry of this agent is
-restored, and an address that a third party allocated counts as in use, so that no Pod gets it. It is noticed when the
-precondition of a patch fails.
+They are created behind the first ADD in a slice and deleted when it is returned. The journal is authoritative. What a
+third party changed is read before it is overwritten: a changed entry of this agent is restored, and an address that a
+third party allocated counts as in use, so that no Pod gets it. It is noticed when the precondition of a patch fails.
 """
 
 from collections.abc import Callable, Mapping
@@ -155,8 +154,6 @@ class IPPoolWriter:
         if all(each.closed and not self._in_use(each) for each in slices):
             await self._delete(name)
             return None
-        if not self._node_uid():  # node GC finds the objects of a Node by it
-            return Requeue(WRITE_DELAY)
         since = self._unwritten_since.pop(name, self._deps.clock.boot())
         try:
             listed = await self._sync(name)
@@ -209,7 +206,7 @@ class IPPoolWriter:
     async def _write_lease(self, slice_: Slice, metadata: dict[str, dict[str, str]], pool: IPPool) -> None:
         """Write the Lease, once for each UID of Node and IPPool. It is deleted with the IPPool, its owner."""
         uid, name, namespace = self._node_uid(), slice_.name, self.namespace
-        if self._leases.get(name) == (uid, pool.metadata.uid):
+        if not uid or self._leases.get(name) == (uid, pool.metadata.uid):
             return
         owner = {"apiVersion": IP_POOLS.api_version, "kind": IP_POOLS.kind, "name": name, "uid": pool.metadata.uid}
         annotations = {**metadata["annotations"], SLICE_ANNOTATION: str(slice_.prefix)}
@@ -239,12 +236,9 @@ class IPPoolWriter:
         return await self._kube.find(IP_POOLS, name, namespace=self.namespace)
 
     def _metadata(self, slice_: Slice) -> dict[str, dict[str, str]]:
-        annotations = {
-            NODE_ANNOTATION: self._deps.node,
-            NETWORK_ANNOTATION: slice_.network,
-            RANGE_ANNOTATION: str(slice_.range),
-        }
-        return {"labels": {NODE_UID_LABEL: self._node_uid()}, "annotations": annotations}
+        labels, node = {NODE_UID_LABEL: self._node_uid()}, self._deps.node
+        annotations = {NODE_ANNOTATION: node, NETWORK_ANNOTATION: slice_.network, RANGE_ANNOTATION: str(slice_.range)}
+        return {"labels": labels if self._node_uid() else {}, "annotations": annotations}
 
     def _parse(self, pool: IPPool, prefix: Prefix) -> ParsedIPPool | None:
         """Parse an IPPool; None if it is not of this slice, which is logged once."""
