@@ -27,7 +27,7 @@ FAILED_SINCE = {
     "restore-both": (320008, 320012, 360012),
     "slices": (1, 2, 28, 38, 43, 88, 320158, 370091, 370227, 370279, 370411),
     "slices-replacements": (28,),
-    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373, 370238, 370280, 370368, 370428),
+    "slices-restores": (3, 14, 21, 23, 36, 39, 115, 4373, 370238, 370280, 370368, 370428, 381350),
 }
 """Seeds that failed with the present actions."""
 

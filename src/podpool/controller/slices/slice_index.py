@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 from podpool.api.node_slices import Assignment, NodeSlices
-from podpool.api.whereabouts import NODE_ANNOTATION, NODE_UID_LABEL, IPPool
+from podpool.api.whereabouts import NODE_ANNOTATION, IPPool
 from podpool.controller.slices.informers import SliceControllerInformers
 from podpool.controller.slices.nad_planner import NADPlanner
 from podpool.controller.slices.read_your_writes_cache import ReadYourWritesCache
@@ -200,4 +200,4 @@ class SliceIndex:
 
 def is_derived(pool: IPPool) -> bool:
     """Return whether the agent of a node wrote an IPPool from its own knowledge."""
-    return NODE_ANNOTATION in pool.metadata.annotations and NODE_UID_LABEL in pool.metadata.labels
+    return NODE_ANNOTATION in pool.metadata.annotations  # the UID may not have been known yet
